@@ -1,0 +1,30 @@
+"""A shared-memory pipe between processes, with the semantics of the Linux pipe."""
+
+from ._version import __version__
+from .control import (
+    F_GETFL,
+    F_GETPIPE_SZ,
+    F_GETPIPE_WRITE_SZ,
+    F_SETFL,
+    F_SETPIPE_SZ,
+    F_SETPIPE_WRITE_SZ,
+)
+from .pipe import PipeEnd, PipeReader, PipeWriter, fcntl, ioctl, pipe
+from .stats import PipeStats
+
+__all__ = [
+    "F_GETFL",
+    "F_GETPIPE_SZ",
+    "F_GETPIPE_WRITE_SZ",
+    "F_SETFL",
+    "F_SETPIPE_SZ",
+    "F_SETPIPE_WRITE_SZ",
+    "PipeEnd",
+    "PipeReader",
+    "PipeStats",
+    "PipeWriter",
+    "__version__",
+    "fcntl",
+    "ioctl",
+    "pipe",
+]

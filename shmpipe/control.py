@@ -1,0 +1,143 @@
+"""The pipe's tuning knobs: fcntl() and ioctl(), with the kernel's rounding and errnos.
+
+Kernel rules: F_SETPIPE_SZ(2const), fs/pipe.c (round_pipe_size, pipe_set_size); F_SETPIPE_WRITE_SZ
+is the never-merged command of the 2019 patch of that name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+from . import identity
+from .ring import Ring
+from .segment import PAGE, PAGE_SHIFT, PAGES, POLICY, RD_OWNER, WR_OWNER, WRITE_PAGES
+from .waiting import Side
+
+F_GETFL = 3
+F_SETFL = 4
+F_SETPIPE_SZ = 1024 + 7
+F_GETPIPE_SZ = 1024 + 8
+F_SETPIPE_WRITE_SZ = 1024 + 15
+F_GETPIPE_WRITE_SZ = 1024 + 16
+FIONREAD = 0x541B
+
+NEW_PIPE_PAGES = 16  # what the kernel gives a new pipe, before any F_SETPIPE_SZ
+_LARGEST = 1 << 31  # bytes
+
+
+def round_size(arg: int) -> int:
+    """Pages of a pipe of at least ``arg`` bytes; OSError EINVAL where the kernel says so."""
+    size = arg & 0xFFFFFFFF  # the kernel takes an unsigned int
+    if size > _LARGEST:
+        raise OSError(
+            errno.EINVAL,
+            f"pipe size {arg}: allowed are 0 to {_LARGEST} bytes (rounded up to a power of two)",
+        )
+    pages = -(-size // PAGE)
+    return 1 if pages <= 1 else 1 << (pages - 1).bit_length()
+
+
+def round_write_size(arg: int, pages: int) -> int:
+    """Pages of a write size of at least ``arg`` bytes in a pipe of ``pages`` pages."""
+    threshold = -(-arg // PAGE)
+    if not 1 <= threshold <= pages:
+        raise OSError(
+            errno.EINVAL,
+            f"write size {arg}: allowed are 1 to {pages * PAGE} bytes (the pipe)",
+        )
+    return threshold
+
+
+@lru_cache(maxsize=1)
+def system_max_size() -> int:
+    """The kernel's own limit on F_SETPIPE_SZ, in bytes."""
+    try:
+        with open("/proc/sys/fs/pipe-max-size", "rb") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 1 << 20
+
+
+def check_growth(pages: int, max_pages: int) -> None:
+    if pages > max_pages:
+        raise PermissionError(
+            errno.EPERM, f"pipe size {pages * PAGE}: max_size is {max_pages * PAGE} bytes"
+        )
+
+
+@contextmanager
+def both_locks(side: Side) -> Iterator[None]:
+    """Readers and writers are kept out; always taken in this order."""
+    words, locks = side.words, side.locks
+    locks.reader.enter()
+    try:
+        words[RD_OWNER] = identity.token
+        locks.writer.enter()
+        try:
+            words[WR_OWNER] = identity.token
+            yield
+        finally:
+            words[WR_OWNER] = 0
+            locks.writer.release()
+    finally:
+        words[RD_OWNER] = 0
+        locks.reader.release()
+
+
+def set_size(side: Side, arg: int, max_pages: int) -> int:
+    ring = side.ring
+    pages = round_size(arg)
+    with both_locks(side):
+        if pages > ring.pages():
+            check_growth(pages, max_pages)
+        ring.resize(pages)
+        woken = ring.used_now() < pages
+    # A resize frees slots without a read, so it has to do the waking itself.
+    if woken:
+        side.resized()
+    else:
+        side.level_changed()
+    return pages << PAGE_SHIFT
+
+
+def set_write_size(side: Side, arg: int) -> int:
+    with both_locks(side):
+        threshold = side.words[WRITE_PAGES] = round_write_size(arg, side.ring.pages())
+    side.level_changed()
+    return threshold << PAGE_SHIFT
+
+
+def command(side: Side, flags: int, access: int, cmd: int, arg: int, max_pages: int) -> int:
+    """fcntl() on an end: ``flags`` is the word of its O_NONBLOCK, ``access`` its access mode."""
+    words = side.words
+    simple: dict[int, Callable[[], int]] = {
+        F_GETPIPE_SZ: lambda: words[PAGES] << PAGE_SHIFT,
+        F_GETPIPE_WRITE_SZ: lambda: words[WRITE_PAGES] << PAGE_SHIFT,
+        F_SETPIPE_SZ: lambda: set_size(side, arg, max_pages),
+        F_SETPIPE_WRITE_SZ: lambda: set_write_size(side, arg),
+        F_GETFL: lambda: access | words[flags],
+    }
+    if cmd == F_SETFL:  # access mode and creation flags are ignored, as by the kernel
+        words[flags] = arg & os.O_NONBLOCK
+        return 0
+    try:
+        perform = simple[cmd]
+    except KeyError:
+        raise OSError(errno.EINVAL, f"fcntl command {cmd} is not one for a shmpipe") from None
+    return perform()
+
+
+def unread(side: Side) -> int:
+    with both_locks(side):
+        return side.ring.unread()
+
+
+def first_settings(ring: Ring, pages: int, threshold: int, policy: int) -> None:
+    """Configure a ring that nobody else has seen yet."""
+    ring.words[PAGES] = pages
+    ring.words[WRITE_PAGES] = threshold
+    ring.words[POLICY] = policy

@@ -1,0 +1,193 @@
+"""The readers' side of a ring: sleeping for data, waking writers as the wake policy says.
+
+The protocol is described in ``waiting``, the tokens in ``doorbell``.
+"""
+
+from __future__ import annotations
+
+from . import identity
+from .doorbell import Doorbell
+from .locking import Locks
+from .policies import EDGE_HALF, fires
+from .primitives import POLLIN, WOKEN, fence
+from .ring import Ring
+from .segment import (
+    PAGES,
+    PLUG,
+    POLICY,
+    R_SLEEPS,
+    RD_ARM,
+    RD_LEFT,
+    RD_LONG,
+    RD_OWNER,
+    RD_RUNG,
+    RD_SLEEPERS,
+    RD_WATCH,
+    UNPLUG,
+    W_WAKES,
+    W_WITHHELD,
+    WR_ARM,
+    WR_LONG,
+    WR_RUNG,
+    WR_SLEEPERS,
+    WRITE_PAGES,
+)
+from .waiting import LONG, SHORT, SHORT_SLEEP, WORD, Side
+
+
+class ReaderSide(Side):
+    """The readers' side: sleeps for data, wakes writers."""
+
+    def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
+        super().__init__(ring, locks, bell, spin)
+        self.lock = locks.reader
+
+    # --- under the lock --------------------------------------------------------------------------
+
+    def arm(self, kind: int) -> None:
+        """Count this call among the sleepers and take a ticket; the ring was seen empty."""
+        words = self.words
+        if kind == SHORT:
+            while self.read_wait.acquire(False):  # tokens that nobody took
+                pass
+            words[RD_SLEEPERS] += 1
+            words[R_SLEEPS] += 1
+        else:
+            words[RD_LONG] += 1
+        self.clear()
+
+    def disarm(self, kind: int) -> None:
+        if kind == SHORT:
+            self.words[RD_SLEEPERS] -= 1
+        elif kind == LONG:
+            self.words[RD_LONG] -= 1
+
+    def clear(self) -> None:
+        """The ring was seen empty: take a ticket, and show the watchers that there is nothing."""
+        words = self.words
+        plug = words[PLUG]
+        ticket = words[RD_ARM] = (words[RD_ARM] + 1) & WORD
+        if words[RD_WATCH] or words[RD_LONG] or plug != words[UNPLUG]:
+            fence()  # the ticket before the second look; pairs with the unlock in a writer
+            if not self.has_data():
+                self.bell.eat(plug, ticket)
+                self.bell.hush()
+                words[UNPLUG] = plug
+
+    def settle(self, slept: bool) -> None:
+        """After a take() of something: what watchers and other sleepers have to be shown."""
+        words = self.words
+        if self.ring.left:
+            return
+        if words[RD_WATCH] or words[RD_LONG]:
+            if words[RD_ARM] == words[RD_RUNG]:  # otherwise nobody has rung since the last time
+                self.clear()
+        elif slept and words[RD_SLEEPERS]:
+            words[RD_ARM] = (words[RD_ARM] + 1) & WORD  # for those who still sleep
+
+    # --- without the lock ------------------------------------------------------------------------
+
+    def abandon(self, kind: int) -> None:
+        """A call leaves by an exception: count it out, hand on a wake-up it may have eaten."""
+        if kind:
+            self.lock.enter()
+            try:
+                self.words[RD_OWNER] = identity.token
+                self.disarm(kind)
+            finally:
+                self.words[RD_OWNER] = 0
+                self.lock.release()
+            self.pass_on(True, False)
+
+    def watch_fd(self) -> int:
+        """The descriptor that is readable when there is data or no writer."""
+        words, bell, lock = self.words, self.bell, self.lock
+        lock.enter()
+        try:
+            words[RD_OWNER] = identity.token
+            fd = bell.watch_fd()
+            words[RD_WATCH] = 1
+            if not self.has_data():
+                self.clear()
+        finally:
+            words[RD_OWNER] = 0
+            lock.release()
+        if self.has_data():  # from before the ticket: nobody will ring for it
+            bell.ring_self()
+        return fd
+
+    def sleep(self, kind: int, seconds: float | None = None) -> int:
+        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT or INTERRUPTED."""
+        if kind == SHORT:
+            limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
+            return int(self.read_wait.wait(limit))
+        return min(self.bell.sleep(POLLIN, seconds), WOKEN)
+
+    def pass_on(self, slept: bool, ended: bool) -> None:
+        """Whoever was woken wakes the next one, if there is something for it."""
+        if slept and self.words[RD_SLEEPERS] and (ended or self.has_data()):
+            self.read_wait.release()
+
+    def wake_writers(self, freed: int) -> None:
+        """``freed`` slots were given back, and the lock since: tell writers as the policy says."""
+        words = self.words
+        ticket = words[WR_ARM]
+        if not freed or ticket == words[WR_RUNG]:
+            return
+        # The writers' position is loaded only now: a writer that filled the ring and went to sleep
+        # after this read had looked must count as one that sleeps on a full ring.
+        after = self.ring.used_now()
+        policy, pages = words[POLICY], words[PAGES]
+        if fires(policy, pages, words[WRITE_PAGES], after + freed, after):
+            words[WR_RUNG] = ticket
+            words[W_WAKES] += 1
+            fence()  # before looking who waits where: a sleeper on its way from the semaphore to
+            # the doorbell looks at RUNG after it has plugged
+            if words[WR_SLEEPERS]:
+                self.write_wait.release()
+            self.unplug(True)
+        else:
+            words[W_WITHHELD] += 1
+            if policy == EDGE_HALF:  # its mark for sleepers is not the one for watchers
+                self.unplug(False)
+
+    def unplug(self, fired: bool) -> None:
+        """Make the writers' socket writable again, if there is space enough.
+
+        While writers sleep on that socket, only an event that wakes them (``fired``) may do it.
+        """
+        words, lock = self.words, self.lock
+        if words[PLUG] == words[UNPLUG] or (words[WR_LONG] and not fired):
+            return
+        lock.enter()
+        try:
+            words[RD_OWNER] = identity.token
+            plug = words[PLUG]
+            if (fired and words[WR_LONG]) or self.is_ready():
+                if not self.has_data():
+                    self.clear()
+                if words[UNPLUG] != plug:
+                    self.bell.eat(plug)
+                    words[UNPLUG] = plug
+        finally:
+            words[RD_OWNER] = 0
+            lock.release()
+
+    def resized(self) -> None:
+        """Slots may have become free other than by a read: wake the writers for them."""
+        words = self.words
+        words[WR_RUNG] = words[WR_ARM]
+        if words[WR_SLEEPERS]:
+            self.write_wait.release()
+        self.unplug(True)
+
+    def level_changed(self) -> None:
+        """The mark for POLLOUT has moved; sleepers are not woken by that."""
+        self.unplug(False)
+
+    def leave(self) -> None:
+        """This process closes its end: a sleeping writer will look whether it was the last."""
+        self.bell.close()
+        self.words[RD_LEFT] = 1
+        if self.words[WR_SLEEPERS]:
+            self.write_wait.release()

@@ -1,0 +1,113 @@
+"""Sleeping and waking: what the two sides of a ring owe each other.
+
+Tickets.  A side that is going to wait adds one to its ``ARM`` word, under its own lock; the other
+side, when it has something to tell, copies that number to ``RUNG`` and rings.  ``ARM != RUNG``
+means: somebody waits and has not been rung for.  Each word has one writing side, so no update can
+be lost, and a burst of writes costs one wake.
+
+No wake-up is lost, because both sides look after a full barrier (S: sleeper, W: waker):
+
+    S: lock; look: nothing; ARM += 1; unlock (barrier); look again; sleep
+    W: lock; publish; unlock (barrier); ARM != RUNG? then RUNG = ARM and ring
+
+If S's second look misses the publication, it came before the publication was visible, so before W's
+barrier, and W's look at ARM comes after it.
+
+Sleeping has two phases.  For the first SHORT_SLEEP seconds a sleeper is on a semaphore, which wakes
+fast; then it polls its doorbell without a time limit, so that it uses no CPU while nothing happens
+and notices at once when the other side dies.  A sleeper in the second phase is for the other side
+the same as somebody who watches ``fileno()``.
+
+One at a time: a ring posts the semaphore once.  A call that has slept and leaves data (space)
+behind posts for the next sleeper; one that leaves nothing arms again for those who still sleep.
+Tokens nobody took (from sleepers that were killed or timed out) are harmless: every sleeper looks
+again, and drains old tokens before it arms.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from .doorbell import Doorbell
+from .locking import Locks, SideLock
+from .policies import ready
+from .ring import Ring
+from .segment import (
+    PAGES,
+    POLICY,
+    RD_WAIT,
+    RPOS,
+    WPOS,
+    WR_WAIT,
+    WRITE_PAGES,
+)
+
+WORD = (1 << 64) - 1
+SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doorbell
+ASK_AFTER = 0.001  # seconds a writer trusts the answer that there are readers
+LONGEST_SPIN = 50e-6  # seconds; the automatic choice where spinning can help at all
+
+NOT, SHORT, LONG = range(3)  # how a call is counted among the sleepers at the moment
+
+
+def spin_limit(spin: float | None) -> float:
+    """Seconds a side may spin: the caller's choice, or by the number of usable CPUs."""
+    if spin is None:
+        return LONGEST_SPIN if len(os.sched_getaffinity(0)) > 1 else 0.0
+    return spin
+
+
+class Side:
+    """What the readers' and the writers' side of a ring have in common, for one process."""
+
+    lock: SideLock
+
+    def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
+        self.ring = ring
+        self.words = ring.words
+        self.locks = locks
+        self.bell = bell
+        self.spin_choice = spin
+        self.spin_most = spin_limit(spin)
+        self.spin_now = self.spin_most  # learns: doubled by a spin that paid, else halved
+        self.read_wait = ring.segment.semaphore(ring.index, RD_WAIT)
+        self.write_wait = ring.segment.semaphore(ring.index, WR_WAIT)
+
+    def has_data(self) -> bool:
+        return self.words[RPOS] != self.words[WPOS]
+
+    def is_ready(self) -> bool:
+        """Whether the policy counts writers as ready (POLLOUT)."""
+        words = self.words
+        used = self.ring.used_now()
+        return ready(words[POLICY], words[PAGES], words[WRITE_PAGES], used)
+
+    def spin(self, met: Callable[[], bool]) -> bool:
+        """Wait for ``met`` without sleeping, for as long as it has been paying lately."""
+        until = time.monotonic() + self.spin_now
+        while not met():
+            if time.monotonic() > until:
+                self.spin_now = max(self.spin_most / 64, self.spin_now / 2)
+                return False
+        self.spin_now = min(self.spin_most, self.spin_now * 2)
+        return True
+
+    # What the two sides do each in their own way.
+
+    def watch_fd(self) -> int:
+        """The descriptor whose readiness is this side's."""
+        raise NotImplementedError
+
+    def resized(self) -> None:
+        """Slots may have become free other than by a read: wake the writers for them."""
+        raise NotImplementedError
+
+    def level_changed(self) -> None:
+        """The mark for POLLOUT has moved; sleepers are not woken by that."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """This process closes its end: a sleeper of the other side looks if it was the last."""
+        raise NotImplementedError

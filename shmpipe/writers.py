@@ -1,0 +1,201 @@
+"""The writers' side of a ring: sleeping for space, waking readers.
+
+The protocol is described in ``waiting``, the tokens in ``doorbell``.
+"""
+
+from __future__ import annotations
+
+import time
+
+from . import identity
+from .doorbell import Doorbell
+from .locking import Locks
+from .primitives import POLLOUT, WOKEN, fence
+from .ring import Ring
+from .segment import (
+    PAGES,
+    PLUG,
+    R_WAKES,
+    RD_ARM,
+    RD_LEFT,
+    RD_LONG,
+    RD_RUNG,
+    RD_SLEEPERS,
+    RD_WATCH,
+    UNPLUG,
+    W_SLEEPS,
+    WR_ARM,
+    WR_LONG,
+    WR_OWNER,
+    WR_RUNG,
+    WR_SLEEPERS,
+    WR_WATCH,
+)
+from .waiting import ASK_AFTER, LONG, SHORT, SHORT_SLEEP, WORD, Side
+
+
+class WriterSide(Side):
+    """The writers' side: sleeps for space, wakes readers."""
+
+    def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
+        super().__init__(ring, locks, bell, spin)
+        self.lock = locks.writer
+        self.asked = 0.0  # when the doorbell was last asked for the readers' life
+        self.gone = False
+
+    def has_space(self) -> bool:
+        return self.ring.used_now() < self.words[PAGES]
+
+    def readers_gone(self) -> bool:
+        """Whether nobody can read any more.
+
+        A reader that closes leaves a word; one that was killed cannot, so the doorbell is asked
+        too when the last answer is older than ASK_AFTER.
+        """
+        words = self.words
+        now = time.monotonic()
+        if self.gone:  # nobody can come back
+            return True
+        if words[RD_LEFT]:
+            words[RD_LEFT] = 0  # before asking: a reader that leaves after the answer sets it again
+        elif now - self.asked < ASK_AFTER:
+            return False
+        self.asked = now
+        self.gone = self.bell.hung_up()
+        return self.gone
+
+    # --- under the lock --------------------------------------------------------------------------
+
+    def arm(self, kind: int) -> int:
+        """Count this call among the sleepers; returns its ticket.  The ring was seen full."""
+        words = self.words
+        if kind == SHORT:
+            while self.write_wait.acquire(False):  # tokens that nobody took
+                pass
+            words[WR_SLEEPERS] += 1
+            words[W_SLEEPS] += 1
+            words[WR_ARM] = (words[WR_ARM] + 1) & WORD
+        else:
+            words[WR_LONG] += 1
+            self.plug()
+        return words[WR_ARM]
+
+    def disarm(self, kind: int) -> None:
+        if kind == SHORT:
+            self.words[WR_SLEEPERS] -= 1
+        elif kind == LONG:
+            self.words[WR_LONG] -= 1
+
+    def plug(self) -> None:
+        """Show watchers and long sleepers that there is no space (doorbell's rule 2)."""
+        words, bell = self.words, self.bell
+        bell.narrow()
+        # A new number only with new tokens: numbers are compared modulo 128.
+        if words[PLUG] == words[UNPLUG] or bell.is_open():
+            words[PLUG] = number = (words[PLUG] + 1) & WORD
+            words[WR_ARM] = (words[WR_ARM] + 1) & WORD
+            bell.plug(number)
+        else:
+            words[WR_ARM] = (words[WR_ARM] + 1) & WORD
+        fence()  # the announcement before the second look, the caller's; pairs with readers' unlock
+
+    def show_level(self) -> None:
+        """Bring the socket's writability to what the policy says, if anybody may be watching."""
+        words = self.words
+        if self.is_ready():
+            if words[PLUG] != words[UNPLUG]:
+                self.bell.open()
+        elif words[WR_WATCH]:
+            self.plug()
+            if self.is_ready():
+                self.bell.open()
+
+    def settle(self, slept: bool) -> None:
+        """After a write, done or not: what watchers and other sleepers have to be shown."""
+        words = self.words
+        if words[WR_WATCH] or words[PLUG] != words[UNPLUG]:
+            self.show_level()
+        if slept and words[WR_SLEEPERS] and not self.has_space():
+            words[WR_ARM] = (words[WR_ARM] + 1) & WORD  # for those who still sleep
+
+    # --- without the lock ------------------------------------------------------------------------
+
+    def abandon(self, kind: int) -> None:
+        """A call leaves by an exception: count it out, hand on a wake-up it may have eaten."""
+        if kind:
+            self.lock.enter()
+            try:
+                self.words[WR_OWNER] = identity.token
+                self.disarm(kind)
+                self.settle(True)
+            finally:
+                self.words[WR_OWNER] = 0
+                self.lock.release()
+            self.pass_on(True, False)
+
+    def watch_fd(self) -> int:
+        """The descriptor that is writable when there is space enough or no reader."""
+        words, lock = self.words, self.lock
+        lock.enter()
+        try:
+            words[WR_OWNER] = identity.token
+            words[WR_WATCH] = 1
+            self.show_level()
+        finally:
+            words[WR_OWNER] = 0
+            lock.release()
+        return self.bell.fileno()
+
+    def sleep(self, kind: int, seconds: float | None = None) -> int:
+        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT or INTERRUPTED."""
+        if kind == SHORT:
+            limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
+            return int(self.write_wait.wait(limit))
+        return min(self.bell.sleep(POLLOUT, seconds), WOKEN)
+
+    def pass_on(self, slept: bool, ended: bool) -> None:
+        """Whoever was woken wakes the next one, if there is something for it."""
+        if slept and self.words[WR_SLEEPERS] and (ended or self.has_space()):
+            self.write_wait.release()
+
+    def wake_readers(self) -> None:
+        """Bytes were published, and the lock given back since: tell whoever waits for them."""
+        words = self.words
+        ticket = words[RD_ARM]
+        if ticket == words[RD_RUNG]:
+            return
+        words[RD_RUNG] = ticket
+        if words[RD_SLEEPERS]:
+            words[R_WAKES] += 1
+            self.read_wait.release()
+        if words[RD_WATCH] or words[RD_LONG]:
+            words[R_WAKES] += 1
+            self.bell.ring(ticket)
+
+    def resized(self) -> None:
+        """Slots may have become free other than by a read: wake the writers for them."""
+        words = self.words
+        words[WR_RUNG] = words[WR_ARM]
+        if words[WR_SLEEPERS]:
+            self.write_wait.release()
+        if words[WR_LONG]:
+            self.bell.open()
+        self.level_changed()
+
+    def level_changed(self) -> None:
+        """The mark for POLLOUT has moved; sleepers are not woken by that."""
+        words, lock = self.words, self.lock
+        lock.enter()
+        try:
+            words[WR_OWNER] = identity.token
+            if (words[WR_WATCH] or words[PLUG] != words[UNPLUG]) and not words[WR_LONG]:
+                self.show_level()
+        finally:
+            words[WR_OWNER] = 0
+            lock.release()
+
+    def leave(self) -> None:
+        """This process closes its end: a sleeping reader will look whether it was the last."""
+        self.bell.close()
+        if self.words[RD_SLEEPERS]:
+            self.read_wait.release()

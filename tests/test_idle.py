@@ -1,0 +1,124 @@
+"""Whoever sleeps or watches does nothing: hardly any CPU time, and it is not even scheduled."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .kinds import asleep, both_kinds, fill, make_pipe, page, pipe_of, set_nonblocking
+from .pollers import POLLERS, READ_POLLERS, by_epoll
+from .support import PAGE, context_switches, run_child
+
+IDLE = 1.0  # seconds
+MOST_CPU = 0.02  # seconds
+
+
+def cpu_of(call: Callable[[], Any], warm_up: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU seconds of this process during the call, and its result."""
+    warm_up()
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    result = call()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, result
+
+
+def switches_while_idle(children: list[Any]) -> list[int]:
+    """How often each child, asleep by now, is scheduled in the next moment."""
+    before = [context_switches(child.pid) for child in children]
+    time.sleep(IDLE)
+    return [context_switches(child.pid) - b for child, b in zip(children, before, strict=True)]
+
+
+def use(r: Any, w: Any) -> None:
+    """Leave behind whatever a used, watched, slept-on pipe leaves behind; empty at the end."""
+    for _ in range(3):
+        fill(w, 2)
+        by_epoll(r, False)
+        by_epoll(w, True)
+        assert len(r.read(1 << 20)) == 2 * PAGE
+        set_nonblocking(r)
+        assert r.read(1) is None
+        set_nonblocking(r, False)
+    reader = run_child(r.read, 1)
+    asleep(reader)
+    w.write(b"x")
+    reader.join()
+    fill(w, 2)
+    writer = run_child(w.write, page(1))
+    asleep(writer)
+    r.read(PAGE)
+    writer.join()
+    r.read(1 << 20)
+
+
+@both_kinds
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_sleepers_and_watchers_are_idle(kind: str, used: bool) -> None:
+    children = {}
+    pipes = []
+
+    def start(name: str, full: bool, call: Callable[..., Any], early: bool = False) -> None:
+        """Start a child that makes ``call(end, timeout)`` on an end which is not ready."""
+        r, w = make_pipe(kind, 2)
+        pipes.append((r, w))
+        if used:
+            use(r, w)
+        if full:
+            fill(w, 2)
+        end = w if full else r
+        if early:
+            end.fileno()
+        # The other end stays open in the child: the last one to close it would be an event.
+        # A poller is asked once before, so that what it imports and makes is not counted.
+        warm_up = (lambda: None) if name.startswith(("read", "write")) else lambda: call(end, 0)
+        children[name] = run_child(cpu_of, lambda: call(end, 30), warm_up)
+
+    for name, poller in READ_POLLERS.items():
+        start(name, False, lambda end, limit, ask=poller: ask(end, False, limit))
+    for name, poller in POLLERS.items():
+        start(f"{name}, writing", True, lambda end, limit, ask=poller: ask(end, True, limit))
+    for early in (False, True):
+        start(f"read, watched: {early}", False, lambda end, _: end.read(1), early)
+        start(f"write, watched: {early}", True, lambda end, _: end.write(page(0)), early)
+
+    asleep(*children.values())
+    switches = switches_while_idle(list(children.values()))
+    for r, w in pipes:
+        set_nonblocking(r)
+        if not r.read(PAGE):
+            w.write(b"x")
+    for name, child in children.items():
+        cpu, result = child.join()
+        assert result, name
+        assert cpu < MOST_CPU, (name, cpu)
+    assert dict(zip(children, switches, strict=True)) == dict.fromkeys(children, 0)
+    for ends in pipes:
+        for end in ends:
+            end.close()
+
+
+@both_kinds
+def test_sleepers_and_watchers_of_the_same_end_are_idle(kind: str) -> None:
+    with pipe_of(kind, 1) as (r1, _), pipe_of(kind, 1) as (r2, w2):
+        fill(w2, 1)
+        calls = [
+            lambda: r1.read(1),
+            lambda: r1.read(1),
+            lambda: by_epoll(r1, False, 30),
+            lambda: w2.write(page(0)),
+            lambda: w2.write(page(0)),
+            lambda: by_epoll(w2, True, 30),
+        ]
+        children = [run_child(call) for call in calls]
+        asleep(*children)
+        switches = switches_while_idle(children)
+        for child in children:
+            child.kill()
+        assert switches == [0] * len(children)
+        # What the killed ones leave behind disturbs nobody.
+        assert r2.read(PAGE) == page(0)
+        assert w2.write(page(1)) == PAGE

@@ -1,0 +1,412 @@
+"""Wake policies: after which reads a writer that sleeps on a full pipe is woken, and after which not.
+
+Written in the words of the rules: N is the pipe's size in pages, B the pages used just before a read
+frees one, A = B - 1 those just after, W the write size in pages. The stock kernel is `full-edge`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import shmpipe
+
+from .kinds import (
+    POLICIES,
+    asleep,
+    both_runners,
+    drain_slots,
+    fill,
+    is_kernel,
+    page,
+    pipe_of,
+    resize,
+    start,
+    unread,
+)
+from .support import PAGE, eventually, run_child, run_thread
+
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+# How long the writer has been asleep: it begins on a semaphore and changes to its doorbell later.
+early_and_late = pytest.mark.parametrize("when", ["early", "late"])
+
+
+def first_wake(policy: str, pages: int, write_pages: int = 1) -> int:
+    """The A at which a writer that fell asleep at A = N is woken, reading page by page."""
+    return {
+        "page": pages - 1,
+        "half": min(pages // 2, pages - 1),
+        "write-size": pages - write_pages,
+        "edge-half": pages // 2 - 1 if pages > 1 else 0,
+        "full-edge": pages - 1,
+    }[policy]
+
+
+def wakes_at_once(policy: str, pages: int, after: int, write_pages: int = 1) -> bool:
+    """Whether one read of all but `after` pages of a full pipe wakes."""
+    passed = range(after, pages)
+    return {
+        "page": True,
+        "half": any(a <= pages // 2 for a in passed),
+        "write-size": any(pages - a >= write_pages for a in passed),
+        "edge-half": pages == 1 or pages // 2 - 1 in passed,
+        "full-edge": True,
+    }[policy]
+
+
+def fall_asleep(when: str, writer: Any, end: Any, sleeps: int) -> None:
+    if when == "late":
+        asleep(writer)
+    else:
+        eventually(lambda: end.stats().writer_sleeps == sleeps)
+
+
+def options_of(policy: str, write_pages: int = 1) -> dict[str, Any]:
+    return {"wake": policy, "write_size": write_pages * PAGE, "spin": 0}
+
+
+CASES = [
+    (policy, pages, write_pages)
+    for policy in POLICIES
+    for pages in (16, 4, 2, 1)
+    for write_pages in ((1, 2, 4, 16) if policy == "write-size" else (1,))
+    if write_pages <= pages
+]
+every_case = pytest.mark.parametrize(("policy", "pages", "write_pages"), CASES)
+
+
+def test_the_table() -> None:
+    """The functions above say what the rules say, for page-by-page reads from full."""
+    assert [first_wake(policy, 16) for policy in ("page", "half", "edge-half", "full-edge")] == [
+        15,
+        8,
+        7,
+        15,
+    ]
+    assert [first_wake(policy, 4) for policy in ("page", "half", "edge-half", "full-edge")] == [
+        3,
+        2,
+        1,
+        3,
+    ]
+    assert [first_wake(policy, 2) for policy in ("page", "half", "edge-half", "full-edge")] == [
+        1,
+        1,
+        0,
+        1,
+    ]
+    assert {first_wake(policy, 1) for policy in POLICIES} == {0}
+    assert [first_wake("write-size", pages, 4) for pages in (16, 4)] == [12, 0]
+
+
+# ---------------------------------------------------------------- which reads wake
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "pages", "write_pages"),
+    [("kernel", "full-edge", pages, 1) for pages in (16, 4, 2, 1)]
+    + [("shmpipe", *case) for case in CASES],
+)
+def test_reading_page_by_page(kind: str, policy: str, pages: int, write_pages: int) -> None:
+    options = {} if kind == "kernel" else options_of(policy, write_pages)
+    rounds = 3
+    wake = first_wake(policy, pages, write_pages)
+    with pipe_of(kind, pages, **options) as (r, w):
+        fill(w, pages)
+        # Each time it is woken it fills all that is free, and sleeps again on a full pipe.
+        freed = pages - wake
+        writer = run_child(w.write, bytes(rounds * freed * PAGE), close=[r])
+        asleep(writer)
+        for _ in range(rounds):
+            for after in range(pages - 1, wake, -1):
+                r.read(PAGE)
+                asleep(writer)
+                assert unread(r) == after * PAGE, f"woken at A = {after}"
+            r.read(PAGE)
+            eventually(lambda: unread(r) == pages * PAGE, what=f"not woken at A = {wake}")
+            if writer.alive() and _ < rounds - 1:
+                asleep(writer)
+        assert writer.join() == rounds * freed * PAGE
+        if not is_kernel(r):
+            stats = r.stats()
+            assert stats.writer_sleeps == rounds
+            assert stats.writer_wakes == rounds
+            assert stats.writer_wakes_withheld == rounds * (freed - 1)
+
+
+@every_case
+@early_and_late
+def test_reading_several_pages_at_once(
+    policy: str, pages: int, write_pages: int, when: str
+) -> None:
+    with pipe_of("shmpipe", pages, **options_of(policy, write_pages)) as (r, w):
+        for sleeps, after in enumerate(sorted({pages - 1, pages // 2, pages // 2 - 1, 0}), 1):
+            if not 0 <= after < pages:
+                continue
+            fill(w, pages - w.stats().pages_used)
+            before = r.stats()
+            writer = run_thread(w.write, page(0))
+            fall_asleep(when, writer, w, before.writer_sleeps + 1)
+            assert len(r.read((pages - after) * PAGE)) == (pages - after) * PAGE
+            woken = r.stats().writer_wakes - before.writer_wakes
+            expected = wakes_at_once(policy, pages, after, write_pages)
+            assert woken == expected, f"A = {after}, round {sleeps}"
+            assert r.stats().writer_wakes_withheld - before.writer_wakes_withheld == 1 - expected
+            if not expected:
+                asleep(writer)
+                assert unread(r) == after * PAGE
+                # Draining wakes under every policy.
+                assert len(r.read(1 << 20)) == after * PAGE
+            assert writer.join() == PAGE
+            assert r.stats().writer_wakes - before.writer_wakes == 1
+            r.read(1 << 20)
+
+
+@pytest.mark.parametrize("pages", [1, 2, 4, 16])
+def test_write_size_at_every_mark(pages: int) -> None:
+    """For each A and W: the read that frees the page at A wakes iff N - A >= W.
+
+    To be asleep at all with A + 1 pages used the writer needs a larger W until then; setting W
+    wakes nobody.
+    """
+    pairs = [(a, w) for a in range(pages) for w in range(1, pages + 1)]
+    chance = random.Random(pages)
+    for after, write_pages in chance.sample(pairs, min(len(pairs), 24)):
+        with pipe_of("shmpipe", pages, **options_of("write-size", pages)) as (r, w):
+            fill(w, pages)
+            writer = run_thread(w.write, page(0))
+            eventually(lambda w=w: w.stats().writer_sleeps == 1)
+            for _ in range(pages - 1 - after):
+                r.read(PAGE)
+            assert r.stats().writer_wakes == 0
+            end = chance.choice([r, w])
+            assert shmpipe.fcntl(end, shmpipe.F_SETPIPE_WRITE_SZ, write_pages * PAGE) > 0
+            assert r.stats().writer_wakes == 0
+            r.read(PAGE)
+            woken = pages - after >= write_pages
+            assert r.stats().writer_wakes == woken, (after, write_pages)
+            if not woken:
+                asleep(writer)
+                r.read(1 << 20)
+            assert writer.join() == PAGE
+
+
+@every_policy
+def test_bytes_that_free_no_page_wake_nobody(policy: str) -> None:
+    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+        fill(w, 4)
+        writer = run_thread(w.write, page(0))
+        asleep(writer)
+        for _ in range(4):
+            r.read(1000)
+        stats = r.stats()
+        assert (stats.writer_wakes, stats.writer_wakes_withheld) == (0, 0)
+        asleep(writer)
+        r.read(1 << 20)
+        assert writer.join() == PAGE
+
+
+@every_policy
+def test_nothing_is_counted_while_nobody_sleeps(policy: str) -> None:
+    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+        for _ in range(3):
+            fill(w, 4)
+            for _ in range(4):
+                r.read(PAGE)
+        stats = r.stats()
+        assert (stats.writer_wakes, stats.writer_wakes_withheld) == (0, 0)
+        assert (stats.reader_wakes, stats.reader_wakes_withheld) == (0, 0)
+        assert (stats.reader_sleeps, stats.writer_sleeps) == (0, 0)
+
+
+# ---------------------------------------------------------------- other wakes
+
+
+@every_policy
+@both_runners
+@early_and_late
+def test_growing_wakes(policy: str, how: str, when: str) -> None:
+    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+        fill(w, 4)
+        writer = start(how, w.write, page(7), close=[r])
+        fall_asleep(when, writer, w, 1)
+        resize(r if when == "early" else w, 8)
+        assert writer.join() == PAGE
+        assert w.stats().pages_used == 5
+
+
+@pytest.mark.parametrize("policy", ["half", "edge-half", "write-size"])
+@pytest.mark.parametrize("pages", [16, 8])
+@early_and_late
+def test_any_resize_that_leaves_a_free_page_wakes(policy: str, pages: int, when: str) -> None:
+    """Asleep beside free pages, by the policy; the same size and a smaller one wake, too."""
+    with pipe_of("shmpipe", 16, **options_of(policy, 8)) as (r, w):
+        for _ in range(9):
+            w.write(b"")
+        fill(w, 16)
+        writer = run_thread(w.write, page(7))
+        fall_asleep(when, writer, w, 1)
+        used = 10 if pages == 16 else 9
+        r.read((16 - used) * PAGE)
+        if pages == 8:
+            # Nothing smaller than 16 holds nine pages, and at eight all would have woken.
+            with pytest.raises(OSError):
+                resize(r, pages)
+            asleep(writer)
+            pages = 16
+        assert w.stats().writer_wakes == 0
+        asleep(writer)
+        resize(r, pages)
+        assert writer.join() == PAGE
+
+
+@every_policy
+def test_resize_that_leaves_no_free_page_wakes_nobody(policy: str) -> None:
+    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+        fill(w, 4)
+        writer = run_thread(w.write, page(7))
+        asleep(writer)
+        resize(r, 4)
+        resize(w, 4)
+        asleep(writer)
+        assert w.stats().pages_used == 4
+        r.read(1 << 20)
+        assert writer.join() == PAGE
+
+
+@every_policy
+@both_runners
+@early_and_late
+@pytest.mark.parametrize("done", [0, 2])
+def test_closing_the_reader_wakes(policy: str, how: str, when: str, done: int) -> None:
+    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+        fill(w, 4 - done)
+        writer = start(how, w.write, bytes((done + 1) * PAGE), close=[r])
+        fall_asleep(when, writer, w, 1)
+        r.close()
+        if done:
+            assert writer.join() == done * PAGE
+        else:
+            with pytest.raises(BrokenPipeError):
+                writer.join()
+
+
+@every_policy
+@both_runners
+@early_and_late
+def test_every_sleeper_gets_through_when_the_pipe_is_drained(
+    policy: str, how: str, when: str
+) -> None:
+    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+        fill(w, 4)
+        writers = [start(how, w.write, page(5 + i), close=[r]) for i in range(3)]
+        for writer in writers:
+            fall_asleep(when, writer, w, 3)
+        r.read(1 << 20)
+        # One is woken by the reader; each wakes the next, as there is a free page left.
+        assert [writer.join() for writer in writers] == [PAGE] * 3
+        assert sorted(drain_slots(r)) == [page(5), page(6), page(7)]
+
+
+@every_policy
+def test_two_sleepers_read_page_by_page(policy: str) -> None:
+    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+        fill(w, 4)
+        writers = [run_child(w.write, page(5 + i), close=[r]) for i in range(2)]
+        asleep(*writers)
+        wake = first_wake(policy, 4)
+        for after in range(3, wake, -1):
+            r.read(PAGE)
+            asleep(*writers)
+            assert w.stats().pages_used == after
+        r.read(PAGE)
+        # As many as there are free pages get through, each woken by the one before.
+        through = min(2, 4 - wake)
+        eventually(lambda: w.stats().pages_used == wake + through)
+        for after in reversed(range(wake + through)):
+            sleeping = [writer for writer in writers if writer.alive()]
+            if not sleeping:
+                break
+            r.read(PAGE)
+            if after == wake:
+                break
+        r.read(1 << 20)
+        assert [writer.join() for writer in writers] == [PAGE, PAGE]
+
+
+# ---------------------------------------------------------------- the write size changes meanwhile
+
+
+@both_runners
+@pytest.mark.parametrize("side", ["r", "w"])
+def test_lowering_the_write_size_wakes_nobody_by_itself(how: str, side: str) -> None:
+    with pipe_of("shmpipe", 4, **options_of("write-size", 4)) as (r, w):
+        fill(w, 4)
+        writer = start(how, w.write, page(5), close=[r])
+        asleep(writer)
+        r.read(2 * PAGE)
+        asleep(writer)
+        end = r if side == "r" else w
+        shmpipe.fcntl(end, shmpipe.F_SETPIPE_WRITE_SZ, PAGE)
+        asleep(writer)
+        assert unread(r) == 2 * PAGE
+        r.read(PAGE - 1)
+        asleep(writer)
+        r.read(1)
+        assert writer.join() == PAGE
+        assert r.read(1 << 20) == page(3) + page(5)
+
+
+@both_runners
+@pytest.mark.parametrize("side", ["r", "w"])
+def test_raising_the_write_size_holds_for_those_who_sleep(how: str, side: str) -> None:
+    with pipe_of("shmpipe", 4, **options_of("write-size", 1)) as (r, w):
+        fill(w, 4)
+        writer = start(how, w.write, page(5), close=[r])
+        asleep(writer)
+        end = r if side == "r" else w
+        shmpipe.fcntl(end, shmpipe.F_SETPIPE_WRITE_SZ, 3 * PAGE)
+        for used in (3, 2):
+            r.read(PAGE)
+            asleep(writer)
+            assert w.stats().pages_used == used
+        r.read(PAGE)
+        assert writer.join() == PAGE
+        assert w.stats().pages_used == 2
+
+
+@both_runners
+def test_woken_writer_goes_on_with_any_free_page(how: str) -> None:
+    """The write size decides when it wakes, not how it writes: it fills the pipe to the last page."""
+    with pipe_of("shmpipe", 4, **options_of("write-size", 3)) as (r, w):
+        fill(w, 4)
+        writer = start(how, w.write, bytes(5 * PAGE), close=[r])
+        asleep(writer)
+        r.read(3 * PAGE)
+        eventually(lambda: unread(r) == 4 * PAGE)
+        asleep(writer)
+        r.read(3 * PAGE)
+        assert writer.join() == 5 * PAGE
+        assert w.stats().pages_used == 3
+
+
+# ---------------------------------------------------------------- nobody is stranded
+
+
+@pytest.mark.slow
+@every_case
+def test_a_draining_reader_strands_nobody(policy: str, pages: int, write_pages: int) -> None:
+    chance = random.Random(f"{policy}/{pages}/{write_pages}")
+    with pipe_of("shmpipe", pages, wake=policy, write_size=write_pages * PAGE) as (r, w):
+        sizes = [chance.choice([1, 100, 4096, 5000, 20000, 70000]) for _ in range(40)]
+        writers = [
+            run_child(lambda: [w.write(bytes(size)) for size in sizes], close=[r]) for _ in range(2)
+        ]
+        left = 2 * sum(sizes)
+        while left:
+            data = r.read(chance.choice([1, 4095, 4096, 8192, 1 << 20]) if left < 1e5 else 1 << 16)
+            left -= len(data)
+        for writer in writers:
+            assert writer.join() == sizes

@@ -1,0 +1,447 @@
+"""Event loops on both ends, between processes, for as long as it takes to lose an edge."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import multiprocessing
+import multiprocessing.connection
+import random
+import select
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from .kinds import POLICIES, asleep, both_kinds, fill, make_pipe, page, pipe_of, set_nonblocking
+from .pollers import by_poll
+from .records import numbers_of, record, records
+from .support import PAGE, START_METHODS, run_child, run_process, run_thread
+
+BLOB = random.Random(1).randbytes(1 << 20)
+# Nothing arrives for so long only when an edge was lost.
+LOST = 15.0
+
+
+def chunks(total: int, seed: int, largest: int) -> Iterator[memoryview]:
+    """`total` bytes of the blob, over and over, cut up at random; mostly small."""
+    chance = random.Random(seed)
+    view = memoryview(BLOB)
+    done = 0
+    while done < total:
+        size = chance.choice([1, 20, 100, 500, 1000])
+        if chance.random() < 0.05:
+            size = chance.choice([PAGE, largest])
+        size = min(size, total - done)
+        start = done % len(BLOB)
+        chunk = view[start : start + size]
+        yield chunk
+        done += len(chunk)
+
+
+def expected_digest(total: int) -> str:
+    digest = hashlib.sha1()
+    for chunk in chunks(total, 0, 1 << 16):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def now_and_then(chance: random.Random) -> None:
+    """Mostly nothing, sometimes a pause: both shorter and longer than a sleeper's first phase."""
+    dice = chance.random()
+    if dice < 0.02:
+        time.sleep(chance.choice([0.0001, 0.001, 0.005]))
+    elif dice < 0.022:
+        time.sleep(0.03)
+
+
+# ---------------------------------------------------------------- readers
+
+
+def pausing_writer(w: Any, total: int, seed: int) -> None:
+    chance = random.Random(seed)
+    for chunk in chunks(total, seed, 20000):
+        while chunk:
+            chunk = chunk[w.write(chunk) :]
+        now_and_then(chance)
+    w.close()
+
+
+def read_until_blocked(r: Any, digest: Any) -> bool:
+    """Whether end of file was reached."""
+    while (data := r.read(10000)) is not None:
+        if not data:
+            return True
+        digest.update(data)
+    return False
+
+
+def read_by_epoll(r: Any, flags: int) -> str:
+    digest = hashlib.sha1()
+    with select.epoll() as poller:
+        poller.register(r, select.EPOLLIN | flags)
+        while True:
+            assert poller.poll(LOST), "an edge was lost"
+            if read_until_blocked(r, digest):
+                return digest.hexdigest()
+
+
+def read_by_epoll_edge(r: Any) -> str:
+    return read_by_epoll(r, select.EPOLLET)
+
+
+def read_by_epoll_level(r: Any) -> str:
+    return read_by_epoll(r, 0)
+
+
+def read_by_level_in_sips(r: Any) -> str:
+    """One read for each event: the level has to stay up while anything is left."""
+    digest = hashlib.sha1()
+    with selectors.DefaultSelector() as selector:
+        selector.register(r, selectors.EVENT_READ)
+        while True:
+            assert selector.select(LOST), "readiness was lost"
+            data = r.read(3000)
+            if data == b"":
+                return digest.hexdigest()
+            # None would be spurious; that is allowed, though not often.
+            digest.update(data or b"")
+
+
+def read_by_asyncio(r: Any) -> str:
+    digest = hashlib.sha1()
+
+    async def read() -> None:
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        busy = asyncio.Event()
+
+        def ready() -> None:
+            busy.set()
+            if read_until_blocked(r, digest):
+                done.set()
+
+        loop.add_reader(r, ready)
+        while not done.is_set():
+            busy.clear()
+            await asyncio.wait_for(busy.wait(), LOST)
+        loop.remove_reader(r)
+
+    asyncio.run(read())
+    return digest.hexdigest()
+
+
+@pytest.mark.slow
+@both_kinds
+@pytest.mark.parametrize(
+    "read",
+    [read_by_epoll_edge, read_by_epoll_level, read_by_level_in_sips, read_by_asyncio],
+    ids=lambda read: read.__name__,
+)
+@pytest.mark.parametrize("pages", [1, 16])
+def test_reader_gets_every_byte_of_a_pausing_writer(
+    kind: str, read: Callable[[Any], str], pages: int
+) -> None:
+    total = 4_000_000
+    with pipe_of(kind, pages) as (r, w):
+        set_nonblocking(r)
+        writer = run_child(pausing_writer, w, total, pages, close=[r])
+        w.close()
+        assert read(r) == expected_digest(total)
+        writer.join()
+
+
+# ---------------------------------------------------------------- writers
+
+
+def pausing_reader(r: Any, seed: int) -> str:
+    chance = random.Random(seed)
+    digest = hashlib.sha1()
+    while data := r.read(chance.choice([100, 4095, 4096, 10000, 1 << 20])):
+        digest.update(data)
+        now_and_then(chance)
+    return digest.hexdigest()
+
+
+class Pushed:
+    """What a writer that is driven by readiness has seen."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.in_vain = 0  # events after which not a byte could be written
+
+
+def push(w: Any, total: int, flags: int, largest: int) -> Pushed:
+    """Write `total` bytes; wait whenever a write was refused or, with edges, cut short."""
+    seen = Pushed()
+    with select.epoll() as poller:
+        poller.register(w, select.EPOLLOUT | flags)
+        poller.poll(LOST)
+        fresh = False
+        for chunk in chunks(total, 7, largest):
+            while chunk:
+                count = w.write(chunk)
+                if count is None:
+                    seen.in_vain += fresh
+                    assert poller.poll(LOST), "readiness was lost"
+                    seen.events += 1
+                    fresh = True
+                else:
+                    fresh = False
+                    chunk = chunk[count:]
+    w.close()
+    return seen
+
+
+@pytest.mark.slow
+@both_kinds
+@pytest.mark.parametrize("flags", [0, select.EPOLLET], ids=["level", "edge"])
+@pytest.mark.parametrize("pages", [1, 2, 16])
+def test_writer_gets_rid_of_every_byte(kind: str, flags: int, pages: int) -> None:
+    total = 3_000_000
+    with pipe_of(kind, pages) as (r, w):
+        set_nonblocking(w)
+        reader = run_child(pausing_reader, r, pages, close=[w])
+        r.close()
+        seen = push(w, total, flags, 20000)
+        assert reader.join() == expected_digest(total)
+        # Writable means that a page is free, so the next write does something; a moment of doubt
+        # between processes is allowed, but not as a rule.
+        assert seen.in_vain <= 10 + seen.events // 50
+
+
+def sizes_for(policy: str) -> list[tuple[int, int]]:
+    """(pages, write size in pages)."""
+    if policy != "write-size":
+        return [(1, 1), (2, 1), (16, 1)]
+    return [(1, 1), (2, 1), (2, 2), (16, 1), (16, 4), (16, 8), (16, 16)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "pages", "write_pages"),
+    [(policy, *sizes) for policy in POLICIES for sizes in sizes_for(policy)],
+)
+def test_writer_in_another_process_under_every_policy(
+    policy: str, pages: int, write_pages: int
+) -> None:
+    total = 1_500_000
+    options: dict[str, Any] = {"wake": policy, "write_size": write_pages * PAGE}
+    with pipe_of("shmpipe", pages, **options) as (r, w):
+
+        def write() -> tuple[int, int]:
+            set_nonblocking(w)
+            seen = push(w, total, 0, write_pages * PAGE)
+            return seen.events, seen.in_vain
+
+        writer = run_child(write, close=[r])
+        w.close()
+        assert pausing_reader(r, pages) == expected_digest(total)
+        events, in_vain = writer.join()
+        assert in_vain <= 10 + events // 50
+
+
+@pytest.mark.parametrize("write_pages", [1, 3, 4])
+def test_write_of_the_write_size_succeeds_whole_when_writable(write_pages: int) -> None:
+    size = write_pages * PAGE
+    with pipe_of("shmpipe", 4, write_size=size) as (r, w):
+        set_nonblocking(w)
+        reader = run_child(pausing_reader, r, 1, close=[w])
+        r.close()
+        short = 0
+        for _ in range(200):
+            assert by_poll(w, True, LOST)
+            count = w.write(BLOB[:size]) or 0
+            short += count < size
+        w.close()
+        reader.join()
+        assert short <= 4
+
+
+# ---------------------------------------------------------------- several at once
+
+
+@both_kinds
+@pytest.mark.parametrize("method", START_METHODS)
+def test_watcher_in_another_process_sleeps_and_wakes(kind: str, method: str) -> None:
+    with pipe_of(kind, 1) as (r, w):
+        watcher = run_process(method, by_poll, r, False, LOST)
+        asleep(watcher)
+        w.write(b"x")
+        assert watcher.join()
+        assert r.read(1) == b"x"
+        fill(w, 1)
+        watcher = run_process(method, by_poll, w, True, LOST)
+        asleep(watcher)
+        r.read(PAGE)
+        assert watcher.join()
+
+
+@both_kinds
+def test_one_thread_reads_while_another_watches(kind: str) -> None:
+    with pipe_of(kind, 2) as (r, w):
+        stop = threading.Event()
+
+        def watch() -> int:
+            count = 0
+            while not stop.is_set():
+                count += by_poll(r, False, 0.005)
+            return count
+
+        def read() -> int:
+            total = 0
+            while data := r.read(1000):
+                total += len(data)
+            return total
+
+        def write() -> None:
+            chance = random.Random(3)
+            for _ in range(300):
+                w.write(bytes(chance.randrange(1, 5000)))
+                if chance.random() < 0.05:
+                    time.sleep(0.002)
+
+        watcher, reader = run_thread(watch), run_thread(read)
+        writer = run_child(write, close=[r])
+        writer.join()
+        asleep(reader)
+        # All is read: whatever the two did to each other, the level is right again.
+        assert not by_poll(r, False)
+        w.write(b"x")
+        asleep(reader)
+        assert not by_poll(r, False)
+        w.close()
+        assert reader.join() > 0
+        assert by_poll(r, False)
+        stop.set()
+        watcher.join()
+
+
+@both_kinds
+def test_one_thread_writes_while_another_watches(kind: str) -> None:
+    with pipe_of(kind, 2) as (r, w):
+        stop = threading.Event()
+
+        def watch() -> int:
+            count = 0
+            while not stop.is_set():
+                count += by_poll(w, True, 0.005)
+            return count
+
+        watcher = run_thread(watch)
+        reader = run_child(pausing_reader, r, 5, close=[w])
+        writer = run_thread(lambda: [w.write(BLOB[:size]) for size in (4096, 300_000, 20_000)])
+        assert writer.join() == [4096, 300_000, 20_000]
+        assert by_poll(w, True, LOST)
+        stop.set()
+        watcher.join()
+        r.close()
+        w.close()
+        reader.join()
+
+
+@both_kinds
+def test_wait_takes_pipes_sockets_connections_and_sentinels_together(kind: str) -> None:
+    left, right = socket.socketpair()
+    connection, other = multiprocessing.Pipe()
+    stay = multiprocessing.get_context("fork").Event()
+    process = multiprocessing.get_context("fork").Process(target=stay.wait)
+    process.start()
+    with pipe_of(kind) as (r, w), left, right, connection, other:
+        everything = [r, left, connection, process.sentinel]
+        wait = multiprocessing.connection.wait
+        assert wait(everything, 0) == []
+        w.write(b"x")
+        assert wait(everything, 0) == [r]
+        right.send(b"x")
+        assert wait(everything, 0) == [r, left]
+        r.read(1)
+        assert wait(everything, 0) == [left]
+        other.send(1)
+        w.write(b"x")
+        assert wait(everything, 0) == [r, left, connection]
+        assert r.read(5) == b"x"
+        left.recv(1)
+        connection.recv()
+        waiter = run_thread(wait, everything)
+        asleep(waiter)
+        w.write(b"y")
+        assert waiter.join() == [r]
+        r.read(1)
+        waiter = run_thread(wait, everything)
+        asleep(waiter)
+        stay.set()
+        assert waiter.join() == [process.sentinel]
+        process.join()
+        w.close()
+        assert wait(everything, 0) == [r, process.sentinel]
+    process.close()
+
+
+@both_kinds
+def test_many_pipes_in_one_selector(kind: str) -> None:
+    pipes = [make_pipe(kind, 1) for _ in range(50)]
+    chance = random.Random(9)
+    with selectors.DefaultSelector() as readers, selectors.DefaultSelector() as writers:
+        for number, (r, w) in enumerate(pipes):
+            readers.register(r, selectors.EVENT_READ, number)
+            writers.register(w, selectors.EVENT_WRITE, number)
+        full: set[int] = set()
+        for _ in range(60):
+            for number in chance.sample(range(50), 5):
+                r, w = pipes[number]
+                if number in full:
+                    r.read(PAGE)
+                else:
+                    w.write(page(number))
+                full ^= {number}
+            assert {key.data for key, _ in readers.select(0)} == full
+            assert {key.data for key, _ in writers.select(0)} == set(range(50)) - full
+    for ends in pipes:
+        for end in ends:
+            end.close()
+
+
+@pytest.mark.slow
+@both_kinds
+@pytest.mark.parametrize("pages", [1, 16])
+def test_several_watching_processes_share_each_end(kind: str, pages: int) -> None:
+    size, count = 512, 1500
+
+    def write(who: int) -> None:
+        for number in range(count):
+            data = record(who, number, size)
+            while w.write(data) is None:
+                assert by_poll(w, True, LOST), "readiness was lost"
+
+    def read(seed: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        chance = random.Random(seed)
+        while True:
+            assert by_poll(r, False, LOST), "readiness was lost"
+            data = r.read(size * chance.choice([1, 3, 100]))
+            if data == b"":
+                return found
+            # None: another one was quicker.
+            found += records(data or b"")
+            now_and_then(chance)
+
+    r, w = make_pipe(kind, pages, nonblocking=True)
+    with r, w:
+        r.fileno(), w.fileno()
+        readers = [run_child(read, seed, close=[w]) for seed in range(3)]
+        writers = [run_child(write, who, close=[r]) for who in range(3)]
+        w.close()
+        r.close()
+        for writer in writers:
+            writer.join()
+        found = [reader.join() for reader in readers]
+    for who in range(3):
+        for part in found:
+            assert numbers_of(who, part) == sorted(numbers_of(who, part))
+        everything = sorted(number for part in found for number in numbers_of(who, part))
+        assert everything == list(range(count))
