@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from . import identity
 from .ring import Ring
-from .segment import PAGE, PAGE_SHIFT, PAGES, POLICY, RD_OWNER, WR_OWNER, WRITE_PAGES
+from .segment import LIMIT, PAGE, PAGE_SHIFT, PAGES, POLICY, RD_OWNER, WR_OWNER, WRITE_PAGES
 from .waiting import Side
 
 F_GETFL = 3
@@ -95,6 +95,7 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
         if pages > ring.pages():
             check_growth(pages, max_pages)
         ring.resize(pages)
+        side.words[LIMIT] = pages
         woken = ring.used_now() < pages
     # A resize frees slots without a read, so it has to do the waking itself.
     if woken:
@@ -115,7 +116,7 @@ def command(side: Side, flags: int, access: int, cmd: int, arg: int, max_pages: 
     """fcntl() on an end: ``flags`` is the word of its O_NONBLOCK, ``access`` its access mode."""
     words = side.words
     simple: dict[int, Callable[[], int]] = {
-        F_GETPIPE_SZ: lambda: words[PAGES] << PAGE_SHIFT,
+        F_GETPIPE_SZ: lambda: words[LIMIT] << PAGE_SHIFT,
         F_GETPIPE_WRITE_SZ: lambda: words[WRITE_PAGES] << PAGE_SHIFT,
         F_SETPIPE_SZ: lambda: set_size(side, arg, max_pages),
         F_SETPIPE_WRITE_SZ: lambda: set_write_size(side, arg),
@@ -132,12 +133,13 @@ def command(side: Side, flags: int, access: int, cmd: int, arg: int, max_pages: 
 
 
 def unread(side: Side) -> int:
+    """Bytes in the ring (FIONREAD)."""
     with both_locks(side):
         return side.ring.unread()
 
 
 def first_settings(ring: Ring, pages: int, threshold: int, policy: int) -> None:
     """Configure a ring that nobody else has seen yet."""
-    ring.words[PAGES] = pages
+    ring.words[PAGES] = ring.words[LIMIT] = pages
     ring.words[WRITE_PAGES] = threshold
     ring.words[POLICY] = policy

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from . import control, stream
 from .doorbell import Doorbell, doorbells
 from .locking import Locks
+from .pagering import PageRing
 from .policies import POLICIES
 from .readers import ReaderSide
-from .ring import Ring
 from .segment import RD_FLAGS, WR_FLAGS, Segment
 from .stats import PipeStats, stats_of
 from .writers import WriterSide
@@ -318,7 +318,7 @@ def pipe(
     threshold = control.round_write_size(_check_int("write_size", write_size), pages)
 
     segment = Segment.create(1, max(pages, max_pages))
-    ring = Ring(segment, 0)
+    ring = PageRing(segment, 0)
     control.first_settings(ring, pages, threshold, POLICIES[wake])
     ring.words[RD_FLAGS] = ring.words[WR_FLAGS] = flags
     reader_bell, writer_bell = doorbells()
@@ -376,7 +376,7 @@ def _rebuild(kind: Any, memory: Any, socket: Any, max_pages: int, spin: float | 
         os.close(fd)
         raise
     bell = Doorbell.adopt(socket.detach())
-    ring = Ring(segment, 0)
+    ring = PageRing(segment, 0)
     side = ReaderSide if kind is PipeReader else WriterSide
     locks = Locks(segment, 0, ring.words)
     end: PipeEnd = kind(segment, side(ring, locks, bell, spin), min(max_pages, segment.max_pages))

@@ -12,7 +12,7 @@ from .policies import EDGE_HALF, fires
 from .primitives import POLLIN, WOKEN, fence
 from .ring import Ring
 from .segment import (
-    PAGES,
+    LIMIT,
     PLUG,
     POLICY,
     R_SLEEPS,
@@ -30,6 +30,7 @@ from .segment import (
     WR_LONG,
     WR_RUNG,
     WR_SLEEPERS,
+    WR_WANT,
     WRITE_PAGES,
 )
 from .waiting import LONG, SHORT, SHORT_SLEEP, WORD, Side
@@ -44,14 +45,17 @@ class ReaderSide(Side):
 
     # --- under the lock --------------------------------------------------------------------------
 
-    def arm(self, kind: int) -> None:
-        """Count this call among the sleepers and take a ticket; the ring was seen empty."""
+    def arm(self, kind: int, again: bool) -> None:
+        """Count this call among the sleepers and take a ticket; the ring was seen empty.
+
+        ``again``: it has been woken for nothing, and goes on with the same sleep.
+        """
         words = self.words
         if kind == SHORT:
             while self.read_wait.acquire(False):  # tokens that nobody took
                 pass
             words[RD_SLEEPERS] += 1
-            words[R_SLEEPS] += 1
+            words[R_SLEEPS] += 0 if again else 1
         else:
             words[RD_LONG] += 1
         self.clear()
@@ -74,10 +78,10 @@ class ReaderSide(Side):
                 self.bell.hush()
                 words[UNPLUG] = plug
 
-    def settle(self, slept: bool) -> None:
-        """After a take() of something: what watchers and other sleepers have to be shown."""
+    def settle(self, drained: bool, slept: bool) -> None:
+        """After something was taken: what watchers and other sleepers have to be shown."""
         words = self.words
-        if self.ring.left:
+        if not drained:
             return
         if words[RD_WATCH] or words[RD_LONG]:
             if words[RD_ARM] == words[RD_RUNG]:  # otherwise nobody has rung since the last time
@@ -137,8 +141,9 @@ class ReaderSide(Side):
         # The writers' position is loaded only now: a writer that filled the ring and went to sleep
         # after this read had looked must count as one that sleeps on a full ring.
         after = self.ring.used_now()
-        policy, pages = words[POLICY], words[PAGES]
-        if fires(policy, pages, words[WRITE_PAGES], after + freed, after):
+        policy, pages = words[POLICY], words[LIMIT]
+        threshold = min(max(words[WRITE_PAGES], words[WR_WANT]), pages)
+        if fires(policy, pages, threshold, after + freed, after):
             words[WR_RUNG] = ticket
             words[W_WAKES] += 1
             fence()  # before looking who waits where: a sleeper on its way from the semaphore to

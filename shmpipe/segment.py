@@ -29,15 +29,15 @@ LINE = 8  # words of a cache line
 
 # --- control words: index = line * LINE + place --------------------------------------------------
 # Configuration: written by fcntl calls under both side locks, read by everybody.
-PAGES, WRITE_PAGES, POLICY, RD_FLAGS, WR_FLAGS = range(0, 5)
+PAGES, WRITE_PAGES, POLICY, RD_FLAGS, WR_FLAGS, LIMIT = range(0, 6)
 # Set by a closing reader, cleared by the writer that has asked the doorbell about it.
-RD_LEFT = 5
+RD_LEFT = 6
 # Writers, under the writers' lock.
-WPOS, W_BYTES, WRITES, SKIP = range(8, 12)
+WPOS, W_BYTES, WRITES, SKIP, W_PART = range(8, 13)
 # Readers, under the readers' lock.
-RPOS, R_BYTES, READS, DROPPED = range(16, 20)
+RPOS, R_BYTES, READS, DROPPED, R_PART = range(16, 21)
 # Writers that wait for space, under the writers' lock.
-WR_ARM, WR_SLEEPERS, WR_LONG, WR_WATCH, PLUG, W_SLEEPS, W_SPINS = range(24, 31)
+WR_ARM, WR_SLEEPERS, WR_LONG, WR_WATCH, PLUG, W_SLEEPS, W_SPINS, WR_WANT = range(24, 32)
 # Readers that wait for data, under the readers' lock.
 RD_ARM, RD_SLEEPERS, RD_LONG, RD_WATCH, R_SLEEPS, R_SPINS = range(32, 38)
 # Writers that wake readers.
@@ -49,6 +49,9 @@ RD_LOCK, RD_OWNER = 56, 60
 WR_LOCK, WR_OWNER = 64, 68
 # The semaphores that sleepers sleep on.
 RD_WAIT, WR_WAIT = 72, 80
+# The turns: locks like the side locks, held for as long as a frame takes that needs several rounds.
+RD_TURN, RD_TURN_BY = 88, 92
+WR_TURN, WR_TURN_BY = 96, 100
 LINES = 16
 
 _MAGIC = int.from_bytes(b"shmpipe\x01", "little")
@@ -104,6 +107,8 @@ class Segment:
                 (WR_LOCK, _FREE),
                 (RD_WAIT, _TAKEN),
                 (WR_WAIT, _TAKEN),
+                (RD_TURN, _FREE),
+                (WR_TURN, _FREE),
             ):
                 self._bytes[base + word * 8 : base + word * 8 + SEM_BYTES] = image
         return self

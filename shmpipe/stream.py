@@ -9,6 +9,7 @@ import errno
 import os
 
 from . import identity
+from .pagering import PageRing
 from .primitives import INTERRUPTED, TIMED_OUT, WOKEN
 from .readers import ReaderSide
 from .segment import (
@@ -28,7 +29,8 @@ from .writers import WriterSide
 
 def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | None:
     """Up to ``want`` (> 0) bytes, into ``dest`` or as bytes; at EOF nothing; None: would block."""
-    words, ring, lock = side.words, side.ring, side.lock
+    words, lock = side.words, side.lock
+    ring: PageRing = side.ring  # type: ignore[assignment]
     nonblocking = words[RD_FLAGS] & os.O_NONBLOCK
     spin = not nonblocking and side.spin_now > 0
     asleep, kind, slept = NOT, SHORT, False
@@ -53,11 +55,11 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                         return None
                     else:
                         asleep = kind
-                        side.arm(kind)
+                        side.arm(kind, slept)
                 freed = ring.freed
                 if result:
                     words[READS] += 1
-                    side.settle(slept)
+                    side.settle(not ring.left, slept)
             finally:
                 words[RD_OWNER] = 0
                 lock.release()
@@ -80,7 +82,8 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
 
 def write(side: WriterSide, source: memoryview) -> int | None:
     """Write ``source`` (not empty); the count written, None if it would block before any of it."""
-    words, ring, lock = side.words, side.ring, side.lock
+    words, lock = side.words, side.lock
+    ring: PageRing = side.ring  # type: ignore[assignment]
     size, done = len(source), 0
     spin = side.spin_now > 0 and not words[WR_FLAGS] & os.O_NONBLOCK
     asleep, kind, slept, ticket = NOT, SHORT, False, 0
@@ -108,7 +111,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                     side.settle(slept)
                 elif not spin:
                     asleep = SHORT if put else kind
-                    now = side.arm(asleep)
+                    now = side.arm(asleep, slept and not put)
                     if may_put:  # the ring is full; otherwise the unanswered ticket still counts
                         ticket = now
             finally:

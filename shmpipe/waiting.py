@@ -35,7 +35,7 @@ from .locking import Locks, SideLock
 from .policies import ready
 from .ring import Ring
 from .segment import (
-    PAGES,
+    LIMIT,
     POLICY,
     RD_WAIT,
     RPOS,
@@ -82,7 +82,7 @@ class Side:
         """Whether the policy counts writers as ready (POLLOUT)."""
         words = self.words
         used = self.ring.used_now()
-        return ready(words[POLICY], words[PAGES], words[WRITE_PAGES], used)
+        return ready(words[POLICY], words[LIMIT], words[WRITE_PAGES], used)
 
     def spin(self, met: Callable[[], bool]) -> bool:
         """Wait for ``met`` without sleeping, for as long as it has been paying lately."""

@@ -13,7 +13,7 @@ from .locking import Locks
 from .primitives import POLLOUT, WOKEN, fence
 from .ring import Ring
 from .segment import (
-    PAGES,
+    LIMIT,
     PLUG,
     R_WAKES,
     RD_ARM,
@@ -44,7 +44,7 @@ class WriterSide(Side):
         self.gone = False
 
     def has_space(self) -> bool:
-        return self.ring.used_now() < self.words[PAGES]
+        return self.ring.used_now() < self.words[LIMIT]
 
     def readers_gone(self) -> bool:
         """Whether nobody can read any more.
@@ -66,14 +66,17 @@ class WriterSide(Side):
 
     # --- under the lock --------------------------------------------------------------------------
 
-    def arm(self, kind: int) -> int:
-        """Count this call among the sleepers; returns its ticket.  The ring was seen full."""
+    def arm(self, kind: int, again: bool) -> int:
+        """Count this call among the sleepers; returns its ticket.  The ring was seen full.
+
+        ``again``: it has been woken for nothing, and goes on with the same sleep.
+        """
         words = self.words
         if kind == SHORT:
             while self.write_wait.acquire(False):  # tokens that nobody took
                 pass
             words[WR_SLEEPERS] += 1
-            words[W_SLEEPS] += 1
+            words[W_SLEEPS] += 0 if again else 1
             words[WR_ARM] = (words[WR_ARM] + 1) & WORD
         else:
             words[WR_LONG] += 1
