@@ -1,6 +1,7 @@
 """A shared-memory pipe between processes, with the semantics of the Linux pipe."""
 
 from ._version import __version__
+from .connection import Connection, Pipe
 from .control import (
     F_GETFL,
     F_GETPIPE_SZ,
@@ -19,6 +20,8 @@ __all__ = [
     "F_SETFL",
     "F_SETPIPE_SZ",
     "F_SETPIPE_WRITE_SZ",
+    "Connection",
+    "Pipe",
     "PipeEnd",
     "PipeReader",
     "PipeStats",

@@ -14,7 +14,17 @@ from functools import lru_cache
 
 from . import identity
 from .ring import Ring
-from .segment import LIMIT, PAGE, PAGE_SHIFT, PAGES, POLICY, RD_OWNER, WR_OWNER, WRITE_PAGES
+from .segment import (
+    LIMIT,
+    PAGE,
+    PAGE_SHIFT,
+    PAGES,
+    POLICY,
+    RD_OWNER,
+    WR_OWNER,
+    WRITE_PAGES,
+    Segment,
+)
 from .waiting import Side
 
 F_GETFL = 3
@@ -92,9 +102,13 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
     ring = side.ring
     pages = round_size(arg)
     with both_locks(side):
-        if pages > ring.pages():
+        if pages > side.words[LIMIT]:
             check_growth(pages, max_pages)
-        ring.resize(pages)
+        if side.words[WRITE_PAGES] > pages:
+            raise OSError(
+                errno.EBUSY, f"the write size is {side.words[WRITE_PAGES]} pages: more than {pages}"
+            )
+        ring.resize(ring.pages_at(pages))
         side.words[LIMIT] = pages
         woken = ring.used_now() < pages
     # A resize frees slots without a read, so it has to do the waking itself.
@@ -107,7 +121,7 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
 
 def set_write_size(side: Side, arg: int) -> int:
     with both_locks(side):
-        threshold = side.words[WRITE_PAGES] = round_write_size(arg, side.ring.pages())
+        threshold = side.words[WRITE_PAGES] = round_write_size(arg, side.words[LIMIT])
     side.level_changed()
     return threshold << PAGE_SHIFT
 
@@ -132,8 +146,21 @@ def command(side: Side, flags: int, access: int, cmd: int, arg: int, max_pages: 
     return perform()
 
 
-def unread(side: Side) -> int:
-    """Bytes in the ring (FIONREAD)."""
+def refresh_others(segment: Segment, side: Side) -> None:
+    """The mark for POLLOUT has moved: show it on the other ends of this process.
+
+    (Only a writers' end can take its own POLLOUT back, so in other processes that waits for its
+    next call.)
+    """
+    for other in list(segment.sides):
+        if other is not side:
+            other.level_changed()
+
+
+def request(side: Side, number: int) -> int:
+    """ioctl() on an end."""
+    if number != FIONREAD:
+        raise OSError(errno.ENOTTY, f"ioctl {number:#x} is not one for a pipe (FIONREAD is)")
     with both_locks(side):
         return side.ring.unread()
 

@@ -36,7 +36,17 @@ import weakref
 
 from . import identity
 from .primitives import Semaphore
-from .segment import RD_LOCK, RD_OWNER, WR_LOCK, WR_OWNER, Segment
+from .segment import (
+    RD_LOCK,
+    RD_OWNER,
+    RD_TURN,
+    RD_TURN_BY,
+    WR_LOCK,
+    WR_OWNER,
+    WR_TURN,
+    WR_TURN_BY,
+    Segment,
+)
 
 PATIENCE = 0.1  # seconds between looks at the holder
 LOST_AFTER = 0.4  # seconds without any holder's signature
@@ -75,9 +85,20 @@ class SideLock(Semaphore):
             if self._is_mine() and self.words[self.owner] != identity.token:
                 self.release()
             raise
-        self._contend()
+        self._contend(None)
 
-    def _contend(self) -> None:
+    def enter_until(self, deadline: float | None) -> None:
+        """As ``enter``; TimeoutError once ``time.monotonic()`` has reached ``deadline``."""
+        try:
+            if self.acquire(False):
+                return
+        except BaseException:
+            if self._is_mine() and self.words[self.owner] != identity.token:
+                self.release()
+            raise
+        self._contend(deadline)
+
+    def _contend(self, deadline: float | None) -> None:
         if self._is_mine():
             if self.words[self.owner] == identity.token:
                 raise RuntimeError("reentrant call on a pipe end, from a signal handler")
@@ -85,8 +106,13 @@ class SideLock(Semaphore):
         unsigned_since = None
         while True:
             holder = self.words[self.owner]
-            if self.acquire(True, PATIENCE):
+            patience = PATIENCE
+            if deadline is not None:
+                patience = min(patience, max(0.0, deadline - time.monotonic()))
+            if self.acquire(True, patience):
                 return
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("timed out waiting for another call on the same end")
             if self.words[self.owner] != holder:
                 unsigned_since = None
             elif holder:
@@ -120,6 +146,14 @@ class Locks:
     def __init__(self, segment: Segment, ring: int, words: memoryview) -> None:
         self.reader = SideLock.of(segment, ring, words, RD_LOCK, RD_OWNER)
         self.writer = SideLock.of(segment, ring, words, WR_LOCK, WR_OWNER)
+
+
+class Turns:
+    """The locks that whoever needs several rounds for one frame holds for all of them."""
+
+    def __init__(self, segment: Segment, ring: int, words: memoryview) -> None:
+        self.reader = SideLock.of(segment, ring, words, RD_TURN, RD_TURN_BY)
+        self.writer = SideLock.of(segment, ring, words, WR_TURN, WR_TURN_BY)
 
 
 def _after_fork() -> None:

@@ -6,15 +6,14 @@ import errno
 import io
 import operator
 import os
-import pickle
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
 from . import control, stream
+from .arguments import as_bytes, check_int, check_sizes, check_spin, check_wake
 from .doorbell import Doorbell, doorbells
 from .locking import Locks
 from .pagering import PageRing
-from .policies import POLICIES
 from .readers import ReaderSide
 from .segment import RD_FLAGS, WR_FLAGS, Segment
 from .stats import PipeStats, stats_of
@@ -32,7 +31,6 @@ class PipeEnd(io.RawIOBase):
     """
 
     _side: Any = None  # also for close() on an end whose construction failed
-    _memory = -1
     _flags_word = 0
     _access = 0
 
@@ -108,25 +106,13 @@ class PipeEnd(io.RawIOBase):
             if side is not None:
                 side.leave()
                 self._segment.sides.discard(side)
-                if not self._segment.sides:
-                    self._segment.close()
-                if self._memory >= 0:
-                    os.close(self._memory)
+                self._segment.drop(self)
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__qualname__}"
         if self._side is None:
             return f"<{name} [closed]>"
         return f"<{name} mode={self.mode!r} size={self._fcntl(control.F_GETPIPE_SZ, 0)}>"
-
-    def _own_memory(self) -> int:
-        """A descriptor of the segment that no other end of this process hands over as well.
-
-        (Python refuses to pass one and the same descriptor to a child twice.)
-        """
-        if self._memory < 0:
-            self._memory = os.dup(self._segment.fd)
-        return self._memory
 
     # --- beyond it -------------------------------------------------------------------------------
 
@@ -138,17 +124,11 @@ class PipeEnd(io.RawIOBase):
         side = self._open_side()
         result = control.command(side, self._flags_word, self._access, cmd, arg, self._max_pages)
         if cmd in (control.F_SETPIPE_SZ, control.F_SETPIPE_WRITE_SZ):
-            # Only a writers' end can take its own POLLOUT back; those in this process do at once.
-            for other in list(self._segment.sides):
-                if other is not side:
-                    other.level_changed()
+            control.refresh_others(self._segment, side)
         return result
 
     def _ioctl(self, request: int) -> int:
-        side = self._open_side()
-        if request != control.FIONREAD:
-            raise OSError(errno.ENOTTY, f"ioctl {request:#x} is not one for a pipe (FIONREAD is)")
-        return control.unread(side)
+        return control.request(self._open_side(), request)
 
 
 class PipeReader(PipeEnd):
@@ -193,7 +173,7 @@ class PipeReader(PipeEnd):
                 "readinto() argument must be read-write bytes-like object, "
                 f"not {type(buffer).__name__}"
             )
-        view = _as_bytes(view)
+        view = as_bytes(view)
         return stream.read(side, view, len(view)) if len(view) else 0  # type: ignore[return-value]
 
     def write(self, buffer: ReadableBuffer, /) -> int | None:
@@ -226,7 +206,7 @@ class PipeWriter(PipeEnd):
         closed.
         """
         side = self._open_side()
-        view = _as_bytes(memoryview(buffer))
+        view = as_bytes(memoryview(buffer))
         return stream.write(side, view) if len(view) else 0
 
     def read(self, size: int | None = -1, /) -> bytes | None:
@@ -245,32 +225,6 @@ class PipeWriter(PipeEnd):
 
     def __reduce__(self) -> Any:
         return _reduce(self)
-
-
-def _as_bytes(view: memoryview) -> memoryview:
-    """The bytes of a C-contiguous buffer of any format and shape."""
-    if not view.c_contiguous:
-        raise BufferError("memoryview: underlying buffer is not C-contiguous")
-    if view.ndim == 1 and view.format == "B":
-        return view
-    return pickle.PickleBuffer(view).raw()
-
-
-def _check_int(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
-
-
-def check_spin(spin: float | None) -> float | None:
-    if spin is None:
-        return None
-    if not isinstance(spin, (int, float)):
-        raise TypeError(f"spin must be a number of seconds or None, not {type(spin).__name__}")
-    if not 0 <= spin <= 1:
-        raise ValueError(f"spin is {spin}: allowed are 0 (off) to 1 seconds, or None (automatic)")
-    return float(spin)
 
 
 def pipe(
@@ -300,26 +254,15 @@ def pipe(
     2 GiB, a write size of 0 or beyond the pipe's.  PermissionError: ``size`` (from 64 KiB up) is
     larger than ``max_size``.
     """
-    flags = _check_int("flags", flags)
+    flags = check_int("flags", flags)
     if flags not in (0, os.O_NONBLOCK):
         raise ValueError(f"flags is {flags:#o}: allowed are 0 and os.O_NONBLOCK")
-    if not isinstance(wake, str):
-        raise TypeError(f"wake must be a string, not {type(wake).__name__}")
-    if wake not in POLICIES:
-        raise ValueError(f"wake is {wake!r}: allowed are {', '.join(map(repr, POLICIES))}")
+    policy = check_wake(wake)
     spin = check_spin(spin)
-    pages = control.round_size(_check_int("size", size))
-    if max_size is None:
-        max_pages = max(pages, control.round_size(control.system_max_size()))
-    else:
-        max_pages = control.round_size(_check_int("max_size", max_size))
-    if pages > control.NEW_PIPE_PAGES:
-        control.check_growth(pages, max_pages)
-    threshold = control.round_write_size(_check_int("write_size", write_size), pages)
-
+    pages, threshold, max_pages = check_sizes(size, write_size, max_size)
     segment = Segment.create(1, max(pages, max_pages))
     ring = PageRing(segment, 0)
-    control.first_settings(ring, pages, threshold, POLICIES[wake])
+    control.first_settings(ring, pages, threshold, policy)
     ring.words[RD_FLAGS] = ring.words[WR_FLAGS] = flags
     reader_bell, writer_bell = doorbells()
     locks = Locks(segment, 0, ring.words)
@@ -343,7 +286,7 @@ def fcntl(end: PipeEnd, cmd: int, arg: int = 0) -> int:
     """
     if not hasattr(end, "_fcntl"):
         raise TypeError(f"expected an end of a shmpipe, not {type(end).__name__}")
-    return end._fcntl(_check_int("cmd", cmd), _check_int("arg", arg))
+    return end._fcntl(check_int("cmd", cmd), check_int("arg", arg))
 
 
 def ioctl(end: PipeEnd, request: int) -> int:
@@ -353,14 +296,14 @@ def ioctl(end: PipeEnd, request: int) -> int:
     """
     if not hasattr(end, "_ioctl"):
         raise TypeError(f"expected an end of a shmpipe, not {type(end).__name__}")
-    return end._ioctl(_check_int("request", request))
+    return end._ioctl(check_int("request", request))
 
 
 def _reduce(end: PipeReader | PipeWriter) -> Any:
     side = end._open_side()
     return _rebuild, (
         type(end),
-        reduction.DupFd(end._own_memory()),
+        reduction.DupFd(end._segment.lend(end)),
         reduction.DupFd(side.bell.fileno()),
         end._max_pages,
         side.spin_choice,

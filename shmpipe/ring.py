@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 
-from .segment import PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, WRITE_PAGES, Segment
+from .segment import PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment
 
 MASK = PAGE - 1
 
@@ -44,6 +44,10 @@ class Ring:
     def used(self, rpos: int, wpos: int, pages: int) -> int:
         """Slots in use between two positions; also without a lock, as a hint."""
         raise NotImplementedError
+
+    def pages_at(self, limit: int) -> int:
+        """How many pages the ring is to have when it may have ``limit``."""
+        return limit
 
     def unread(self) -> int:
         """Bytes in the ring (FIONREAD); the caller holds both side locks."""
@@ -79,12 +83,8 @@ class Ring:
         old = self.pages()
         rpos, wpos = words[RPOS], words[WPOS]
         used = self._used_checked(rpos, wpos, old)
-        if used > pages or words[WRITE_PAGES] > pages:
-            raise OSError(
-                errno.EBUSY,
-                f"{used} pages are in use and the write size is {words[WRITE_PAGES]} pages: "
-                f"more than {pages}",
-            )
+        if used > pages:
+            raise OSError(errno.EBUSY, f"{used} pages are in use: more than {pages}")
         at = self.start(rpos, wpos, old) if used else wpos
         if at != rpos:
             words[RPOS] = at

@@ -35,7 +35,7 @@ RD_LEFT = 6
 # Writers, under the writers' lock.
 WPOS, W_BYTES, WRITES, SKIP, W_PART = range(8, 13)
 # Readers, under the readers' lock.
-RPOS, R_BYTES, READS, DROPPED, R_PART = range(16, 21)
+RPOS, R_BYTES, READS, DROPPED, R_PART, R_KEEPER = range(16, 22)
 # Writers that wait for space, under the writers' lock.
 WR_ARM, WR_SLEEPERS, WR_LONG, WR_WATCH, PLUG, W_SLEEPS, W_SPINS, WR_WANT = range(24, 32)
 # Readers that wait for data, under the readers' lock.
@@ -73,12 +73,15 @@ class Segment:
     descriptor, so a thread that is still inside a call never touches unmapped memory.
     """
 
-    fd = -1
+    fd = -1  # both also for an object whose construction failed
+    _lent: dict[int, int] = {}  # noqa: RUF012
 
     def __init__(self, fd: int, rings: int, max_pages: int) -> None:
         self.rings = rings
         self.max_pages = max_pages
         self.map = map_shared(fd, _size(rings, max_pages))
+        self.parts: dict[int, Any] = {}  # what the ends in this process share, by ring
+        self._lent = {}
         self.fd = fd  # from here on ours to close
         self.address = address_of(self.map)
         self._bytes = memoryview(self.map)
@@ -150,7 +153,30 @@ class Segment:
         """Return the memory of pages that a shrunken ring no longer uses."""
         self.map.madvise(mmap.MADV_REMOVE, self._data_at(ring) + first_page * PAGE, pages * PAGE)
 
+    def lend(self, end: object) -> int:
+        """The descriptor for an end to hand over: each has its own.
+
+        (Python refuses to pass one and the same descriptor to a child twice.)
+        """
+        if id(end) not in self._lent:
+            self._lent[id(end)] = os.dup(self.fd) if self._lent else self.fd
+        return self._lent[id(end)]
+
+    def drop(self, end: object) -> None:
+        """An end has been closed; with the last one in this process the descriptor goes."""
+        if not self.sides:
+            self.parts.clear()  # they refer back to this object
+            self.close()
+            return
+        lent = self._lent.pop(id(end), self.fd)
+        if lent != self.fd:
+            os.close(lent)
+
     def close(self) -> None:
+        for lent in self._lent.values():
+            if lent != self.fd:
+                os.close(lent)
+        self._lent.clear()
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)

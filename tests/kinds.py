@@ -95,6 +95,11 @@ def set_nonblocking(end: Any, on: bool = True) -> None:
     fcntl(end, shmpipe.F_SETFL, os.O_NONBLOCK if on else 0)
 
 
+def policy_options(policy: str, write_pages: int = 1) -> dict[str, Any]:
+    """Options for `make_pipe`; without spinning, so that sleeps can be counted."""
+    return {"wake": policy, "write_size": write_pages * PAGE, "spin": 0}
+
+
 def page(number: int) -> bytes:
     """A page of one letter, a different one for each of 26 numbers."""
     return bytes([ord("A") + number % 26]) * PAGE

@@ -99,3 +99,11 @@ POLLERS: dict[str, Poller] = {
     "asyncio": by_asyncio,
 }
 READ_POLLERS: dict[str, Poller] = {**POLLERS, "wait": by_wait}
+
+
+def readable(r: Any) -> bool:
+    return by_poll(r, False)
+
+
+def writable(w: Any) -> bool:
+    return by_poll(w, True)

@@ -329,6 +329,24 @@ def test_a_page_lands_whole_between_the_pages_of_a_larger_write(kind: str, how: 
             assert where == 3 * PAGE
 
 
+@both_kinds
+@both_runners
+def test_readers_and_writers_sleep_in_turn(kind: str, how: str) -> None:
+    """What one side's sleep leaves behind must not keep the other side asleep."""
+    with pipe_of(kind, 1) as (r, w):
+        for number in range(3):
+            reader = start(how, r.read, 10)
+            asleep(reader)
+            w.write(b"data")
+            assert reader.join() == b"data"
+            fill(w, 1)
+            writer = start(how, w.write, page(number))
+            asleep(writer)
+            assert r.read(PAGE) == page(0)
+            assert writer.join() == PAGE
+            assert r.read(PAGE) == page(number)
+
+
 # ---------------------------------------------------------------- sleeping in poll()
 
 

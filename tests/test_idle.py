@@ -5,15 +5,16 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from .kinds import asleep, both_kinds, fill, make_pipe, page, pipe_of, set_nonblocking
+from .kinds import SETTLE, asleep, both_kinds, fill, make_pipe, page, pipe_of, set_nonblocking
 from .pollers import POLLERS, READ_POLLERS, by_epoll
-from .support import PAGE, context_switches, run_child
+from .support import PAGE, context_switches, run_child, run_thread
 
-IDLE = 1.0  # seconds
+IDLE = 0.7  # seconds
 MOST_CPU = 0.02  # seconds
 
 
@@ -33,57 +34,64 @@ def switches_while_idle(children: list[Any]) -> list[int]:
     return [context_switches(child.pid) - b for child, b in zip(children, before, strict=True)]
 
 
-def use(r: Any, w: Any) -> None:
-    """Leave behind whatever a used, watched, slept-on pipe leaves behind; empty at the end."""
-    for _ in range(3):
+def use(pipes: list[tuple[Any, Any]]) -> None:
+    """Leave behind whatever used, watched, slept-on pipes leave behind; empty at the end."""
+    for r, w in pipes:
+        for _ in range(3):
+            fill(w, 2)
+            by_epoll(r, False)
+            by_epoll(w, True)
+            assert len(r.read(1 << 20)) == 2 * PAGE
+            set_nonblocking(r)
+            assert r.read(1) is None
+            set_nonblocking(r, False)
+    readers = [run_thread(r.read, 1) for r, _ in pipes]
+    time.sleep(2 * SETTLE)
+    for (_, w), reader in zip(pipes, readers, strict=True):
+        w.write(b"x")
+        reader.join()
         fill(w, 2)
-        by_epoll(r, False)
-        by_epoll(w, True)
-        assert len(r.read(1 << 20)) == 2 * PAGE
-        set_nonblocking(r)
-        assert r.read(1) is None
-        set_nonblocking(r, False)
-    reader = run_child(r.read, 1)
-    asleep(reader)
-    w.write(b"x")
-    reader.join()
-    fill(w, 2)
-    writer = run_child(w.write, page(1))
-    asleep(writer)
-    r.read(PAGE)
-    writer.join()
-    r.read(1 << 20)
+    writers = [run_thread(w.write, page(1)) for _, w in pipes]
+    time.sleep(2 * SETTLE)
+    for (r, _), writer in zip(pipes, writers, strict=True):
+        r.read(PAGE)
+        writer.join()
+        r.read(1 << 20)
 
 
 @both_kinds
 @pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
 def test_sleepers_and_watchers_are_idle(kind: str, used: bool) -> None:
-    children = {}
-    pipes = []
+    # Name -> is it about a full pipe's write end, what to call with (end, seconds), is fileno()
+    # called before.
+    cases: dict[str, tuple[bool, Callable[..., Any], bool]] = {}
+    for name, poller in READ_POLLERS.items():
+        cases[name] = (False, lambda end, limit, ask=poller: ask(end, False, limit), False)
+    for name, poller in POLLERS.items():
+        cases[name + ", writing"] = (
+            True,
+            lambda end, limit, ask=poller: ask(end, True, limit),
+            False,
+        )
+    for early in (False, True):
+        cases[f"read, watched: {early}"] = (False, lambda end, _: end.read(1), early)
+        cases[f"write, watched: {early}"] = (True, lambda end, _: end.write(page(0)), early)
 
-    def start(name: str, full: bool, call: Callable[..., Any], early: bool = False) -> None:
-        """Start a child that makes ``call(end, timeout)`` on an end which is not ready."""
-        r, w = make_pipe(kind, 2)
-        pipes.append((r, w))
-        if used:
-            use(r, w)
+    pipes = [make_pipe(kind, 2) for _ in cases]
+    if used:
+        use(pipes)
+    children = {}
+    for (name, (full, call, early)), (r, w) in zip(cases.items(), pipes, strict=True):
         if full:
             fill(w, 2)
         end = w if full else r
         if early:
             end.fileno()
-        # The other end stays open in the child: the last one to close it would be an event.
+        sleep = partial(call, end, 30)
         # A poller is asked once before, so that what it imports and makes is not counted.
-        warm_up = (lambda: None) if name.startswith(("read", "write")) else lambda: call(end, 0)
-        children[name] = run_child(cpu_of, lambda: call(end, 30), warm_up)
-
-    for name, poller in READ_POLLERS.items():
-        start(name, False, lambda end, limit, ask=poller: ask(end, False, limit))
-    for name, poller in POLLERS.items():
-        start(f"{name}, writing", True, lambda end, limit, ask=poller: ask(end, True, limit))
-    for early in (False, True):
-        start(f"read, watched: {early}", False, lambda end, _: end.read(1), early)
-        start(f"write, watched: {early}", True, lambda end, _: end.write(page(0)), early)
+        warm_up = int if "watched" in name else partial(call, end, 0)
+        # The other end stays open in the child: the last one to close it would be an event.
+        children[name] = run_child(cpu_of, sleep, warm_up)
 
     asleep(*children.values())
     switches = switches_while_idle(list(children.values()))

@@ -189,10 +189,11 @@ def test_second_sleeping_writer_goes_on(kind: str) -> None:
         assert r.read(PAGE) == b""
 
 
+@pytest.mark.slow
 @both_kinds
 @pytest.mark.parametrize("kill_first", [True, False])
 def test_wake_is_not_lost_with_a_killed_reader(kind: str, kill_first: bool) -> None:
-    for _ in range(8):
+    for _ in range(5):
         with pipe_of(kind) as (r, w):
             victim = run_child(r.read, 1, close=[w])
             asleep(victim)
@@ -208,10 +209,11 @@ def test_wake_is_not_lost_with_a_killed_reader(kind: str, kill_first: bool) -> N
             assert survivor.join() in (b"x", b"y")
 
 
+@pytest.mark.slow
 @both_kinds
 @pytest.mark.parametrize("kill_first", [True, False])
 def test_wake_is_not_lost_with_a_killed_writer(kind: str, kill_first: bool) -> None:
-    for _ in range(8):
+    for _ in range(5):
         with pipe_of(kind, 1) as (r, w):
             fill(w, 1)
             victim = run_child(w.write, page(1), close=[r])

@@ -22,6 +22,7 @@ from .kinds import (
     is_kernel,
     page,
     pipe_of,
+    policy_options,
     resize,
     start,
     unread,
@@ -63,10 +64,6 @@ def fall_asleep(when: str, writer: Any, end: Any, sleeps: int) -> None:
         eventually(lambda: end.stats().writer_sleeps >= sleeps)
 
 
-def options_of(policy: str, write_pages: int = 1) -> dict[str, Any]:
-    return {"wake": policy, "write_size": write_pages * PAGE, "spin": 0}
-
-
 CASES = [
     (policy, pages, write_pages)
     for policy in POLICIES
@@ -94,8 +91,8 @@ def test_the_table() -> None:
     + [("shmpipe", *case) for case in CASES],
 )
 def test_reading_page_by_page(kind: str, policy: str, pages: int, write_pages: int) -> None:
-    options = {} if kind == "kernel" else options_of(policy, write_pages)
-    rounds = 3
+    options = {} if kind == "kernel" else policy_options(policy, write_pages)
+    rounds = 2
     wake = first_wake(policy, pages, write_pages)
     with pipe_of(kind, pages, **options) as (r, w):
         fill(w, pages)
@@ -120,12 +117,14 @@ def test_reading_page_by_page(kind: str, policy: str, pages: int, write_pages: i
             assert stats.writer_wakes_withheld == rounds * (freed - 1)
 
 
-@every_case
-@early_and_late
+@pytest.mark.parametrize(
+    ("policy", "pages", "write_pages", "when"),
+    [(*case, "early") for case in CASES] + [(*case, "late") for case in CASES if case[1] == 4],
+)
 def test_reading_several_pages_at_once(
     policy: str, pages: int, write_pages: int, when: str
 ) -> None:
-    with pipe_of("shmpipe", pages, **options_of(policy, write_pages)) as (r, w):
+    with pipe_of("shmpipe", pages, **policy_options(policy, write_pages)) as (r, w):
         for sleeps, after in enumerate(sorted({pages - 1, pages // 2, pages // 2 - 1, 0}), 1):
             if not 0 <= after < pages:
                 continue
@@ -158,7 +157,7 @@ def test_write_size_at_every_mark(pages: int) -> None:
     pairs = [(a, w) for a in range(pages) for w in range(1, pages + 1)]
     chance = random.Random(pages)
     for after, write_pages in chance.sample(pairs, min(len(pairs), 24)):
-        with pipe_of("shmpipe", pages, **options_of("write-size", pages)) as (r, w):
+        with pipe_of("shmpipe", pages, **policy_options("write-size", pages)) as (r, w):
             fill(w, pages)
             writer = run_thread(w.write, page(0))
             eventually(lambda w=w: w.stats().writer_sleeps == 1)
@@ -179,7 +178,7 @@ def test_write_size_at_every_mark(pages: int) -> None:
 
 @every_policy
 def test_bytes_that_free_no_page_wake_nobody(policy: str) -> None:
-    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+    with pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
         fill(w, 4)
         writer = run_thread(w.write, page(0))
         asleep(writer)
@@ -194,7 +193,7 @@ def test_bytes_that_free_no_page_wake_nobody(policy: str) -> None:
 
 @every_policy
 def test_nothing_is_counted_while_nobody_sleeps(policy: str) -> None:
-    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+    with pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
         for _ in range(3):
             fill(w, 4)
             for _ in range(4):
@@ -209,12 +208,11 @@ def test_nothing_is_counted_while_nobody_sleeps(policy: str) -> None:
 
 
 @every_policy
-@both_runners
 @early_and_late
-def test_growing_wakes(policy: str, how: str, when: str) -> None:
-    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+def test_growing_wakes(policy: str, when: str) -> None:
+    with pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
         fill(w, 4)
-        writer = start(how, w.write, page(7), close=[r])
+        writer = run_child(w.write, page(7), close=[r])
         fall_asleep(when, writer, w, 1)
         resize(r if when == "early" else w, 8)
         assert writer.join() == PAGE
@@ -235,7 +233,7 @@ def test_growing_wakes(policy: str, how: str, when: str) -> None:
 def test_resize_wakes_those_who_sleep_beside_free_pages(
     policy: str, used: int, new: int, woken: bool, when: str
 ) -> None:
-    with pipe_of("shmpipe", 16, **options_of(policy, 12)) as (r, w):
+    with pipe_of("shmpipe", 16, **policy_options(policy, 12)) as (r, w):
         fill(w, 16)
         writer = run_thread(w.write, page(7))
         fall_asleep(when, writer, w, 1)
@@ -252,7 +250,7 @@ def test_resize_wakes_those_who_sleep_beside_free_pages(
 
 @every_policy
 def test_resize_that_leaves_no_free_page_wakes_nobody(policy: str) -> None:
-    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+    with pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
         fill(w, 4)
         writer = run_thread(w.write, page(7))
         asleep(writer)
@@ -265,11 +263,10 @@ def test_resize_that_leaves_no_free_page_wakes_nobody(policy: str) -> None:
 
 
 @every_policy
-@both_runners
 @early_and_late
-@pytest.mark.parametrize("done", [0, 2])
+@pytest.mark.parametrize(("how", "done"), [("thread", 0), ("child", 2)])
 def test_closing_the_reader_wakes(policy: str, how: str, when: str, done: int) -> None:
-    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+    with pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
         fill(w, 4 - done)
         writer = start(how, w.write, bytes((done + 1) * PAGE), close=[r])
         fall_asleep(when, writer, w, 1)
@@ -282,14 +279,14 @@ def test_closing_the_reader_wakes(policy: str, how: str, when: str, done: int) -
 
 
 @every_policy
-@both_runners
 @early_and_late
-def test_every_sleeper_gets_through_when_the_pipe_is_drained(
-    policy: str, how: str, when: str
-) -> None:
-    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+def test_every_sleeper_gets_through_when_the_pipe_is_drained(policy: str, when: str) -> None:
+    with pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
         fill(w, 4)
-        writers = [start(how, w.write, page(5 + i), close=[r]) for i in range(3)]
+        writers = [
+            start(how, w.write, page(5 + i), close=[r])
+            for i, how in enumerate(("child", "child", "thread"))
+        ]
         for writer in writers:
             fall_asleep(when, writer, w, 3)
         r.read(1 << 20)
@@ -300,7 +297,7 @@ def test_every_sleeper_gets_through_when_the_pipe_is_drained(
 
 @every_policy
 def test_two_sleepers_read_page_by_page(policy: str) -> None:
-    with pipe_of("shmpipe", 4, **options_of(policy)) as (r, w):
+    with pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
         fill(w, 4)
         writers = [run_child(w.write, page(5 + i), close=[r]) for i in range(2)]
         asleep(*writers)
@@ -322,7 +319,7 @@ def test_two_sleepers_read_page_by_page(policy: str) -> None:
 
 @both_runners
 def test_nobody_wakes_without_a_cause(how: str) -> None:
-    with pipe_of("shmpipe", 4, **options_of("half")) as (r, w):
+    with pipe_of("shmpipe", 4, **policy_options("half")) as (r, w):
         readers = [start(how, r.read, 1, close=[w]) for _ in range(3)]
         asleep(*readers)
         assert r.stats().reader_sleeps == 3
@@ -340,62 +337,6 @@ def test_nobody_wakes_without_a_cause(how: str) -> None:
         eventually(lambda: w.stats().pages_used == 4)
         r.read(1 << 20)
         assert [writer.join() for writer in writers] == [PAGE] * 3
-
-
-# ---------------------------------------------------------------- the write size changes meanwhile
-
-
-@both_runners
-@pytest.mark.parametrize("side", ["r", "w"])
-def test_lowering_the_write_size_wakes_nobody_by_itself(how: str, side: str) -> None:
-    with pipe_of("shmpipe", 4, **options_of("write-size", 4)) as (r, w):
-        fill(w, 4)
-        writer = start(how, w.write, page(5), close=[r])
-        asleep(writer)
-        r.read(2 * PAGE)
-        asleep(writer)
-        end = r if side == "r" else w
-        shmpipe.fcntl(end, shmpipe.F_SETPIPE_WRITE_SZ, PAGE)
-        asleep(writer)
-        assert unread(r) == 2 * PAGE
-        r.read(PAGE - 1)
-        asleep(writer)
-        r.read(1)
-        assert writer.join() == PAGE
-        assert r.read(1 << 20) == page(3) + page(5)
-
-
-@both_runners
-@pytest.mark.parametrize("side", ["r", "w"])
-def test_raising_the_write_size_holds_for_those_who_sleep(how: str, side: str) -> None:
-    with pipe_of("shmpipe", 4, **options_of("write-size", 1)) as (r, w):
-        fill(w, 4)
-        writer = start(how, w.write, page(5), close=[r])
-        asleep(writer)
-        end = r if side == "r" else w
-        shmpipe.fcntl(end, shmpipe.F_SETPIPE_WRITE_SZ, 3 * PAGE)
-        for used in (3, 2):
-            r.read(PAGE)
-            asleep(writer)
-            assert w.stats().pages_used == used
-        r.read(PAGE)
-        assert writer.join() == PAGE
-        assert w.stats().pages_used == 2
-
-
-@both_runners
-def test_woken_writer_goes_on_with_any_free_page(how: str) -> None:
-    """The write size decides when it wakes, not what it takes: it fills the pipe."""
-    with pipe_of("shmpipe", 4, **options_of("write-size", 3)) as (r, w):
-        fill(w, 4)
-        writer = start(how, w.write, bytes(5 * PAGE), close=[r])
-        asleep(writer)
-        r.read(3 * PAGE)
-        eventually(lambda: unread(r) == 4 * PAGE)
-        asleep(writer)
-        r.read(3 * PAGE)
-        assert writer.join() == 5 * PAGE
-        assert w.stats().pages_used == 3
 
 
 # ---------------------------------------------------------------- nobody is stranded

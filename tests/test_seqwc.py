@@ -225,10 +225,12 @@ def test_wrong_counts_are_told(
     good = runs.run_kernel(1000)
     bad = dataclasses.replace(good, words=999)
     assert bad.problems() == ["ours, kernel pipe: words should be 1000, was 999"]
+    swapped = dataclasses.replace(good, digest="0")
+    assert len(swapped.problems()) == 1
     lost = dataclasses.replace(good, stats={"bytes_written": 3893, "bytes_read": 3892})
     assert len(lost.problems()) == 1
 
-    monkeypatch.setattr(seqwc, "_measure", lambda args: [good, bad])
+    monkeypatch.setattr(seqwc, "_measure", lambda args: [[good, bad, good]])
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert main(["seqwc", "--count", "1000"]) == 1
@@ -249,15 +251,15 @@ def test_command_prints_a_table() -> None:
     assert columns["pipe"] == ["kernel", "kernel", "shmpipe", "shmpipe"]
     assert columns["write size"] == ["-", "-", "4", "KiB", "32", "KiB"]
     assert "context switches, both" in columns
-    # Not a terminal: whole lines, and few of them.
+    # Not a terminal: whole lines, one for each of the three runs of each column.
     assert "\r" not in done.stderr
-    assert 4 <= len(done.stderr.splitlines()) <= 12
+    assert len(done.stderr.splitlines()) == 12
 
 
 def test_command_prints_json() -> None:
     options = ["--count", "50_000", "--size", "128K", "--policy", "half"]
     options += ["--write-size", "4K", "--write-size", "8192", "--write-size", "64KiB"]
-    done = command(*options, "--json")
+    done = command(*options, "--repeat", "2", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["problems"] == []
@@ -265,6 +267,8 @@ def test_command_prints_json() -> None:
     results = report["results"]
     assert [result["pipe"] for result in results] == ["kernel"] * 2 + ["shmpipe"] * 3
     assert [result["write_size"] for result in results] == [None, None, 4096, 8192, 65536]
+    assert len(report["runs"]) == 2 * len(results)
+    assert all(result in report["runs"] for result in results)
     fields = {field.name for field in dataclasses.fields(runs.Result)}
     for result in results:
         assert set(result) == fields | {"switches", "cpu_seconds"}
@@ -288,6 +292,7 @@ def test_command_prints_json() -> None:
     [
         ["--count", "0"],
         ["--count", "many"],
+        ["--repeat", "0"],
         ["--size", "-1"],
         ["--size", "64X"],
         ["--policy", "never"],
@@ -320,6 +325,13 @@ def test_output_that_nobody_reads() -> None:
         os.close(write_fd)
     assert done.returncode == 141
     assert b"Traceback" not in done.stderr
+
+
+def test_command_without_stdin() -> None:
+    """Its pipes then get the numbers 0 and up, which programs expect elsewhere."""
+    shell = ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "--count", "1000", "--repeat", "1"]
+    done = subprocess.run(shell, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
 
 
 def test_help_and_version() -> None:
@@ -363,16 +375,17 @@ def test_bar_in_a_terminal() -> None:
     assert all(len(line) < 200 for line in shown.split("\r"))
 
 
-def test_lines_elsewhere() -> None:
+def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     stream = io.StringIO()
-    progress = Progress(1000, stream)
+    progress = Progress(1200, stream)
     progress.start("a run")
-    for done in range(0, 1001, 10):
+    for done in range(0, 1201, 25):
+        now += 0.25
         progress.update(done)
     progress.finish()
-    first, last = stream.getvalue().splitlines()
-    assert first == "a run: 50%"
-    assert last.startswith("a run: done in ")
+    assert stream.getvalue().splitlines() == ["a run: 40%", "a run: 81%", "a run: done in 12.2 s"]
 
 
 @pytest.mark.parametrize(

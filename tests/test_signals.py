@@ -265,6 +265,7 @@ def result_or_interrupt(call: Callable[[], Any]) -> Any:
         return KeyboardInterrupt
 
 
+@pytest.mark.slow
 @both_kinds
 @pytest.mark.parametrize("signal_first", [True, False])
 def test_interrupted_reader_leaves_the_data_to_the_next(kind: str, signal_first: bool) -> None:
@@ -289,6 +290,7 @@ def test_interrupted_reader_leaves_the_data_to_the_next(kind: str, signal_first:
             assert second.join() in (b"x", b"y")
 
 
+@pytest.mark.slow
 @both_kinds
 @pytest.mark.parametrize("signal_first", [True, False])
 def test_interrupted_writer_leaves_the_page_to_the_next(kind: str, signal_first: bool) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -74,6 +75,18 @@ class Outcome:
     answer: Any
 
 
+def two_cpus() -> tuple[int, int] | None:
+    """A CPU for each side, of different cores if possible; None where there is only one."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    try:
+        with open(f"/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list") as file:
+            siblings = set(map(int, re.findall(r"\d+", file.read())))
+    except OSError:
+        siblings = set()
+    apart = [cpu for cpu in others if cpu not in siblings] or others
+    return (first, apart[0]) if apart else None
+
+
 class Channel:
     """The child's side of the pipe to its parent: lines of JSON."""
 
@@ -105,7 +118,10 @@ def program(*command: str, stdin: int = -1, stdout: int = -1) -> Task:
         if stdin >= 0:
             os.dup2(stdin, 0)
         os.dup2(stdout if stdout >= 0 else channel.fd, 1)
-        os.set_inheritable(channel.fd, True)  # its closing says that the program has ended
+        # Not implied where dup2 had nothing to do, as when we were started without an fd 0. The
+        # channel is for its closing, which says that the program has ended.
+        for fd in (0, 1, channel.fd):
+            os.set_inheritable(fd, True)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.execvpe(command[0], command, {**os.environ, "LC_ALL": "C"})
 
@@ -124,7 +140,7 @@ def bytes_read_by(pid: int) -> int | None:
 class _Child:
     """The parent's view of a child process. To be made with signals held back."""
 
-    def __init__(self, role: str, task: Task, mask: Iterable[int]) -> None:
+    def __init__(self, role: str, task: Task, cpu: int | None, mask: Iterable[int]) -> None:
         self.role = role
         self.messages: dict[str, Any] = {}
         self.usage: Usage | None = None
@@ -134,7 +150,7 @@ class _Child:
         self.fd, theirs = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            _run_child(task, Channel(theirs), mask)
+            _run_child(task, Channel(theirs), cpu, mask)
         os.close(theirs)
 
     def listen(self) -> None:
@@ -162,19 +178,23 @@ class _Child:
     def kill(self) -> None:
         """End the child if it has not ended, and wait for it."""
         if self.usage is None:
-            self._killed = True
+            # One that was dead already has died of something else.
+            ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            self._killed = os.waitid(os.P_PID, self.pid, ended) is None
             os.kill(self.pid, signal.SIGKILL)
         while self.usage is None:
             self.listen()
 
 
-def _run_child(task: Task, channel: Channel, mask: Iterable[int]) -> NoReturn:
+def _run_child(task: Task, channel: Channel, cpu: int | None, mask: Iterable[int]) -> NoReturn:
     """The whole life of a forked child."""
     status = 1
     try:
         for number in HELD_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
         channel.send(answer=task(channel))
         status = 0
     except BaseException:
@@ -198,6 +218,7 @@ def run_pair(
     reader: Task,
     *,
     ends: Sequence[Closable],
+    cpus: tuple[int, int] | None = None,
     progress: Report = lambda amount: None,
     probe: Callable[[int], int | None] | None = None,
     stall_seconds: float = STALL_SECONDS,
@@ -205,15 +226,16 @@ def run_pair(
     """Run both tasks, each in a process of its own, until both have ended.
 
     A task has inherited the `ends`, so it has to close those that are not its own; the parent
-    closes all. `progress` is called in the parent, with what the reader reported through its
-    channel or, if there is a `probe`, with what ``probe(pid)`` found out about it from outside.
+    closes all. With `cpus`, each process stays on its one of the two. `progress` is called in the
+    parent, with what the reader reported through its channel or, if there is a `probe`, with what
+    ``probe(pid)`` found out about it from outside.
     """
     children: list[_Child] = []
     start = time.perf_counter()
     try:
         with _signals_held() as mask:
-            children.append(_Child("writer", writer, mask))
-            children.append(_Child("reader", reader, mask))
+            children.append(_Child("writer", writer, cpus[0] if cpus else None, mask))
+            children.append(_Child("reader", reader, cpus[1] if cpus else None, mask))
         for end in ends:
             end.close()
         _supervise(children, progress, probe, stall_seconds)

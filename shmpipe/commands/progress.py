@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TextIO
 
-PLAIN_STEP = 50  # per cent between two lines where there is no terminal
+PLAIN_SECONDS = 5.0  # between two lines where there is no terminal
 
 
 class Progress:
@@ -19,13 +19,13 @@ class Progress:
         self._bar = self._stream.isatty()
         self._label = ""
         self._start = 0.0
-        self._next = PLAIN_STEP
+        self._next = 0.0
 
     def start(self, label: str) -> None:
         """A run begins; the label stays beside its bar."""
         self._label = label
         self._start = time.monotonic()
-        self._next = PLAIN_STEP
+        self._next = self._start + PLAIN_SECONDS
         self.update(0)
 
     def update(self, done: int) -> None:
@@ -33,9 +33,9 @@ class Progress:
         share = min(done / self._total, 1.0)
         if self._bar:
             self._draw(share)
-        elif share * 100 >= self._next and share < 1:
-            print(f"{self._label}: {self._next}%", file=self._stream, flush=True)
-            self._next = (int(share * 100) // PLAIN_STEP + 1) * PLAIN_STEP
+        elif time.monotonic() >= self._next:
+            self._next += PLAIN_SECONDS
+            print(f"{self._label}: {share:.0%}", file=self._stream, flush=True)
 
     def finish(self) -> None:
         """The run is over."""

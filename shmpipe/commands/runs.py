@@ -96,6 +96,7 @@ def run_shmpipe(
     write_size: int = 4096,
     policy: str = "write-size",
     spin: float | None = 0.0,
+    cpus: tuple[int, int] | None = None,
     progress: Report = lambda amount: None,
 ) -> Result:
     """Over ``shmpipe.pipe()``, with our own writer and reader."""
@@ -105,7 +106,7 @@ def run_shmpipe(
     # The pipe has rounded both.
     size = shmpipe.fcntl(reader, shmpipe.F_GETPIPE_SZ)
     write_size = shmpipe.fcntl(reader, shmpipe.F_GETPIPE_WRITE_SZ)
-    outcome = _run_ours(reader, writer, count, progress)
+    outcome = _run_ours(reader, writer, count, cpus, progress)
     return _result(
         outcome,
         outcome.answer,
@@ -122,19 +123,21 @@ def run_shmpipe(
 def run_kernel(
     count: int = DEFAULT_COUNT,
     size: int = DEFAULT_SIZE,
+    cpus: tuple[int, int] | None = None,
     progress: Report = lambda amount: None,
 ) -> Result:
     """Over a pipe of the kernel, with the same writer and reader as `run_shmpipe`."""
     read_fd, write_fd, size = _kernel_pipe(size)
     reader = open(read_fd, "rb", buffering=0)  # noqa: SIM115  # run_pair closes them
     writer = open(write_fd, "wb", buffering=0)  # noqa: SIM115
-    outcome = _run_ours(reader, writer, count, progress)
+    outcome = _run_ours(reader, writer, count, cpus, progress)
     return _result(outcome, outcome.answer, pipe="kernel", programs="ours", count=count, size=size)
 
 
 def run_seq_wc(
     count: int = DEFAULT_COUNT,
     size: int = DEFAULT_SIZE,
+    cpus: tuple[int, int] | None = None,
     progress: Report = lambda amount: None,
 ) -> Result:
     """The programs ``seq`` and ``wc`` themselves, over a pipe of the kernel."""
@@ -143,6 +146,7 @@ def run_seq_wc(
         pair.program("seq", str(count), stdout=write_fd),
         pair.program("wc", stdin=read_fd),
         ends=[_Fd(read_fd), _Fd(write_fd)],
+        cpus=cpus,
         progress=progress,
         probe=pair.bytes_read_by,
     )
@@ -174,7 +178,9 @@ def _kernel_pipe(size: int) -> tuple[int, int, int]:
         raise
 
 
-def _run_ours(reader: Any, writer: Any, count: int, progress: Report) -> Outcome:
+def _run_ours(
+    reader: Any, writer: Any, count: int, cpus: tuple[int, int] | None, progress: Report
+) -> Outcome:
     """Our own writer and reader, over any two ends that work like unbuffered files."""
 
     def write(channel: Channel) -> None:
@@ -196,7 +202,7 @@ def _run_ours(reader: Any, writer: Any, count: int, progress: Report) -> Outcome
         counts = {"lines": counter.lines, "words": counter.words, "bytes": counter.bytes}
         return {**counts, "digest": counter.digest(), "stats": stats}
 
-    return pair.run_pair(write, read, ends=[reader, writer], progress=progress)
+    return pair.run_pair(write, read, ends=[reader, writer], cpus=cpus, progress=progress)
 
 
 def _result(outcome: Outcome, answer: dict[str, Any], **what: Any) -> Result:

@@ -15,16 +15,18 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..policies import POLICIES
-from .pair import ChildFailed
+from .pair import ChildFailed, two_cpus
 from .progress import Progress
 from .table import byte_count, render
 
 if TYPE_CHECKING:
     from .runs import Result
+
+    Measure = Callable[[Callable[[int], None]], Result]
 
 HELP = "seq N | wc over a shared-memory pipe and over the kernel's, context switches counted"
 SUFFIXES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -44,7 +46,7 @@ def size_in_bytes(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A number of lines."""
+    """A whole number from 1."""
     number = int(text.replace("_", ""))
     if number < 1:
         raise argparse.ArgumentTypeError("at least 1 is needed")
@@ -96,6 +98,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long to spin before a sleep, or auto (default: 0, because this experiment"
         " counts sleeps, and a spin that pays is a sleep that does not happen)",
     )
+    add(
+        "--repeat",
+        type=positive,
+        default=3,
+        metavar="N",
+        help="runs of each kind, of which the median is shown (default: 3)",
+    )
+    add(
+        "--pin",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="give writer and reader a CPU each, in all runs, so that what is counted is how often"
+        " they wait for each other and not where the scheduler puts them (default: yes)",
+    )
     add("--json", action="store_true", help="print the results as JSON instead of a table")
 
 
@@ -105,15 +121,15 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        results = _measure(args)
+        series = _measure(args)
     except (ChildFailed, OSError, ValueError) as error:
         print(f"shmpipe seqwc: {error}", file=sys.stderr)
         return 1
-    problems = [problem for result in results for problem in result.problems()]
+    problems = [problem for runs in series for result in runs for problem in result.problems()]
     if args.json:
-        print(json.dumps(_report(args, results, problems), indent=2))
+        print(json.dumps(_report(args, series, problems), indent=2))
     else:
-        _print_table(args, results)
+        _print_table(args, series)
     for problem in problems:
         print(f"shmpipe seqwc: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -124,43 +140,59 @@ def _terminated(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _measure(args: argparse.Namespace) -> list[Result]:
+def _measure(args: argparse.Namespace) -> list[list[Result]]:
+    """For each row of the experiment, the results of all its runs."""
     from . import lines, runs
 
-    def ours(write_size: int) -> Callable[[Callable[[int], None]], Result]:
+    count, size = args.count, args.size
+    cpus = two_cpus() if args.pin else None
+
+    def ours(write_size: int) -> Measure:
         return lambda progress: runs.run_shmpipe(
-            args.count, args.size, write_size, args.policy, args.spin, progress
+            count, size, write_size, args.policy, args.spin, cpus, progress
         )
 
-    todo: list[tuple[str, Callable[[Callable[[int], None]], Result]]] = [
-        ("seq | wc, kernel pipe", lambda shown: runs.run_seq_wc(args.count, args.size, shown)),
-        ("ours, kernel pipe", lambda shown: runs.run_kernel(args.count, args.size, shown)),
+    todo: list[tuple[str, Measure]] = [
+        ("seq | wc, kernel pipe", lambda shown: runs.run_seq_wc(count, size, cpus, shown)),
+        ("ours, kernel pipe", lambda shown: runs.run_kernel(count, size, cpus, shown)),
     ]
     for write_size in args.write_size or (4096, 32768):
         todo.append((f"ours, shmpipe, {byte_count(write_size)}", ours(write_size)))
-    progress = Progress(lines.text_size(args.count))
-    results = []
-    for label, measure in todo:
-        progress.start(label)
-        try:
-            results.append(measure(progress.update))
-        except BaseException:
-            progress.abort()
-            raise
-        progress.finish()
-    return results
+    progress = Progress(lines.text_size(count))
+    series: list[list[Result]] = [[] for _ in todo]
+    # Round after round, so that whatever else the machine does for a while hits all rows alike.
+    for turn in range(args.repeat):
+        for (label, measure), results in zip(todo, series, strict=True):
+            progress.start(f"{label}, {turn + 1} of {args.repeat}" if args.repeat > 1 else label)
+            try:
+                results.append(measure(progress.update))
+            except BaseException:
+                progress.abort()
+                raise
+            progress.finish()
+    return series
 
 
-def _print_table(args: argparse.Namespace, results: list[Result]) -> None:
-    counted = results[-1]
+def _median(results: Sequence[Result]) -> Result:
+    """The run with the median number of context switches."""
+    return sorted(results, key=lambda result: result.switches)[(len(results) - 1) // 2]
+
+
+def _print_table(args: argparse.Namespace, series: list[list[Result]]) -> None:
+    counted = series[-1][-1]
     spin = "automatic" if args.spin is None else f"{args.spin:g} s" if args.spin else "off"
     print(f"seq {args.count} | wc: {counted.lines} {counted.words} {counted.bytes}")
-    print(f"wake policy {args.policy}, spinning {spin}, {os.cpu_count()} CPUs\n")
-    print(render(results))
+    cpus = two_cpus() if args.pin else None
+    placed = f"writer on CPU {cpus[0]}, reader on CPU {cpus[1]}" if cpus else "on any CPU"
+    print(f"wake policy {args.policy}, spinning {spin}, {placed}")
+    if args.repeat > 1:
+        print(f"of {args.repeat} runs each, the one with the median number of context switches")
+    print()
+    print(render([_median(results) for results in series]))
 
 
 def _report(
-    args: argparse.Namespace, results: list[Result], problems: list[str]
+    args: argparse.Namespace, series: list[list[Result]], problems: list[str]
 ) -> dict[str, object]:
     return {
         "count": args.count,
@@ -168,5 +200,6 @@ def _report(
         "python": platform.python_version(),
         "kernel": platform.release(),
         "cpus": os.cpu_count(),
-        "results": [result.as_dict() for result in results],
+        "results": [_median(results).as_dict() for results in series],
+        "runs": [result.as_dict() for results in series for result in results],
     }

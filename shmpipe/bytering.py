@@ -1,0 +1,111 @@
+"""A ring without slots: the bytes of frames in a row, for ``Pipe()``.
+
+Positions are byte positions, and all of the ring's bytes can be used; pages matter only for sizes
+and wake policies (``used`` is the bytes in use, in whole pages).  Frames start at multiples of
+ALIGN, so a header never wraps around the end of the ring.
+"""
+
+from __future__ import annotations
+
+from .ring import MASK, Ring, damaged
+from .segment import PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, WPOS, Segment
+
+ALIGN = 8
+
+
+def aligned(count: int) -> int:
+    return (count + ALIGN - 1) & -ALIGN
+
+
+class ByteRing(Ring):
+    """A ring of bytes."""
+
+    def __init__(self, segment: Segment, index: int) -> None:
+        super().__init__(segment, index)
+        self.headers = self.data.cast("Q")
+
+    def used(self, rpos: int, wpos: int, pages: int) -> int:
+        """The bytes between two positions, in whole pages; also without a lock, as a hint."""
+        return (wpos - rpos + MASK) >> PAGE_SHIFT
+
+    def pages_at(self, limit: int) -> int:
+        """It grows by itself, when it proves too small."""
+        return min(limit, self.pages())
+
+    def unread(self) -> int:
+        """Bytes in the ring (FIONREAD), headers included; the caller holds both side locks."""
+        words = self.words
+        self._used_checked(words[RPOS], words[WPOS], self.pages())
+        return words[WPOS] - words[RPOS]
+
+    def space(self) -> int:
+        """Bytes that are free; also without a lock, as a hint."""
+        words = self.words
+        # Pairs with the store in consume(): what lies below has been copied out.
+        rpos = words[RPOS]
+        return (self.pages() << PAGE_SHIFT) - (words[WPOS] - rpos)
+
+    # --- under the writers' lock -----------------------------------------------------------------
+
+    def append(self, header: int, pieces: list[memoryview], size: int) -> None:
+        """Publish a header and ``size`` bytes; the caller has seen that there is space."""
+        words = self.words
+        pages = self.pages()
+        wpos = words[WPOS]
+        self._used_checked(words[RPOS], wpos, pages)
+        limit = (pages << PAGE_SHIFT) - 1
+        at = wpos + ALIGN
+        for piece in pieces:
+            self._copy_in(at & limit, piece, limit + 1)
+            at += len(piece)
+        self.headers[(wpos & limit) >> 3] = header
+        words[W_BYTES] += size
+        # Publishes header and bytes to the load of WPOS in front().
+        words[WPOS] = wpos + ALIGN + aligned(size)
+
+    def _copy_in(self, at: int, source: memoryview, capacity: int) -> None:
+        count = len(source)
+        first = capacity - at
+        if count <= first:
+            self.data[at : at + count] = source
+        else:
+            self.data[at:capacity] = source[:first]
+            self.data[: count - first] = source[first:]
+
+    # --- under the readers' lock -----------------------------------------------------------------
+
+    def front(self) -> int:
+        """The header of the first frame; -1: the ring is empty."""
+        words = self.words
+        rpos = words[RPOS]
+        # Pairs with the publishing store in append().
+        wpos = words[WPOS]
+        if rpos == wpos:
+            return -1
+        pages = self.pages()
+        self._used_checked(rpos, wpos, pages)
+        if rpos % ALIGN or wpos % ALIGN:
+            raise damaged(f"positions {rpos} and {wpos} between frames")
+        return self.headers[(rpos & ((pages << PAGE_SHIFT) - 1)) >> 3]
+
+    def pieces(self, size: int) -> list[memoryview]:
+        """The ``size`` bytes behind the first header, as one window or, where they wrap, two."""
+        words = self.words
+        capacity = self.pages() << PAGE_SHIFT
+        rpos = words[RPOS]
+        if aligned(size) > words[WPOS] - rpos - ALIGN:
+            raise damaged(f"a frame of {size} bytes where there are {words[WPOS] - rpos}")
+        at = (rpos + ALIGN) & (capacity - 1)
+        if at + size <= capacity:
+            return [self.data[at : at + size]]
+        return [self.data[at:capacity], self.data[: at + size - capacity]]
+
+    def consume(self, size: int) -> int:
+        """Give back the first header and ``size`` bytes behind it; returns the pages that freed."""
+        words = self.words
+        rpos, wpos = words[RPOS], words[WPOS]
+        after = rpos + ALIGN + aligned(size)
+        words[R_BYTES] += size
+        # Gives the bytes away: pairs with the load of RPOS in space().
+        words[RPOS] = after
+        return ((wpos - rpos + MASK) >> PAGE_SHIFT) - ((wpos - after + MASK) >> PAGE_SHIFT)

@@ -1,0 +1,514 @@
+"""``Pipe()``: messages between processes, a drop-in for ``multiprocessing.Pipe``."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterable, Iterator
+from multiprocessing import BufferTooShort, reduction
+from typing import TYPE_CHECKING, Any
+
+from . import control, objects
+from .arguments import as_bytes, check_int, check_sizes, check_spin, check_wake
+from .bytering import ByteRing
+from .doorbell import Doorbell, doorbells
+from .frames import DATA, OBJECT
+from .locking import Locks, Turns
+from .readers import ReaderSide
+from .receiving import Receiver, Windows
+from .segment import PAGES, RD_FLAGS, WR_FLAGS, Segment
+from .sending import Sender
+from .stats import PipeStats, stats_of
+from .waiting import Side
+from .writers import WriterSide
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+FIRST_PAGES = 8
+"""Pages a connection's ring starts with; it grows up to ``size`` when that proves too little."""
+
+
+class Half:
+    """One direction of a connection, for its tuning knobs: ``conn.incoming``, ``conn.outgoing``."""
+
+    def __init__(self, connection: Connection, side: Side, access: int) -> None:
+        self._connection = connection
+        self._side = side
+        self._access = access
+
+    def _open_side(self) -> Side:
+        self._connection._check_closed()
+        return self._side
+
+    def fileno(self) -> int:
+        """A descriptor for select, poll and epoll: readable (writable) when a receive (a send of up
+        to the write size) would not block.  OSError: the connection is closed.
+        """
+        return self._open_side().watch_fd()
+
+    def stats(self) -> PipeStats:
+        """What this direction has counted so far.  OSError: the connection is closed."""
+        return stats_of(self._open_side().ring)
+
+    def _fcntl(self, cmd: int, arg: int) -> int:
+        side = self._open_side()
+        if cmd == control.F_SETFL:
+            raise OSError(errno.EINVAL, "connections have no flags to set; see try_send_bytes()")
+        segment = self._connection._segment
+        flags = WR_FLAGS if self._access else RD_FLAGS
+        result = control.command(side, flags, self._access, cmd, arg, segment.max_pages)
+        if cmd in (control.F_SETPIPE_SZ, control.F_SETPIPE_WRITE_SZ):
+            control.refresh_others(segment, side)
+        return result
+
+    def _ioctl(self, request: int) -> int:
+        return control.request(self._open_side(), request)
+
+
+class Connection:
+    """One end of a ``Pipe()``, with the interface of ``multiprocessing.connection.Connection``.
+
+    It may be shared by threads and processes: messages never mix.  It can be inherited by fork,
+    passed to processes under every start method, and sent through connections.
+
+    Where ``timeout`` is a parameter it is in seconds, None meaning without limit.  TimeoutError
+    then says that nothing was sent or received: a message is there whole or not at all.  (A
+    message larger than the pipe whose first part has come is received to its end.)
+
+    OSError "handle is closed": after ``close()``.  OSError "connection is write-only" or
+    "connection is read-only": the wrong end of a one-way pipe.
+    """
+
+    _segment: Segment
+    _closed = True  # until the construction has succeeded
+    _sender: Sender | None = None
+    _receiver: Receiver | None = None
+
+    def __init__(
+        self, segment: Segment, bell: Doorbell, inward: int, outward: int, spin: float | None
+    ) -> None:
+        """Rings of ``segment`` by number, -1 for none."""
+        self._segment = segment
+        self._bell = bell
+        self._rings = (inward, outward)
+        self._spin = spin
+        if inward >= 0:
+            ring, locks, turns = _parts(segment, inward)
+            reader = ReaderSide(ring, locks, bell, spin)
+            self._receiver = Receiver(reader, locks, turns.reader)
+            segment.sides.add(reader)
+        if outward >= 0:
+            ring, locks, turns = _parts(segment, outward)
+            writer = WriterSide(ring, locks, bell, spin)
+            self._sender = Sender(writer, turns.writer)
+            segment.sides.add(writer)
+        self._readable = inward >= 0
+        self._writable = outward >= 0
+        self._closed = False
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def _check_closed(self) -> None:
+        if self._closed:
+            raise OSError("handle is closed")
+
+    def _reading(self) -> Receiver:
+        self._check_closed()
+        if not self._readable or self._receiver is None:
+            raise OSError("connection is write-only")
+        return self._receiver
+
+    def _writing(self) -> Sender:
+        self._check_closed()
+        if not self._writable or self._sender is None:
+            raise OSError("connection is read-only")
+        return self._sender
+
+    @property
+    def closed(self) -> bool:
+        """True after ``close()``."""
+        return self._closed
+
+    @property
+    def readable(self) -> bool:
+        """Whether this end receives."""
+        return self._readable
+
+    @property
+    def writable(self) -> bool:
+        """Whether this end sends."""
+        return self._writable
+
+    @property
+    def incoming(self) -> Half | None:
+        """The direction this end receives from; None if there is none."""
+        self._check_closed()
+        return Half(self, self._receiver.side, os.O_RDONLY) if self._receiver else None
+
+    @property
+    def outgoing(self) -> Half | None:
+        """The direction this end sends to; None if there is none."""
+        self._check_closed()
+        return Half(self, self._sender.side, os.O_WRONLY) if self._sender else None
+
+    def _main_half(self) -> Half:
+        half = self.outgoing or self.incoming
+        assert half is not None
+        return half
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when a message can be received, or at EOF.
+
+        For watching only.  (On an end that only sends: writable when a send would not block.)
+        """
+        half = self.incoming or self.outgoing
+        assert half is not None
+        return half.fileno()
+
+    def close(self) -> None:
+        """Give up this process's hold on the end; again: nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        segment = self._segment
+        for part in (self._sender, self._receiver):
+            if part is not None:
+                part.side.leave()
+                segment.sides.discard(part.side)
+        if self._receiver is not None:
+            self._receiver.forget()
+        segment.drop(self)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = (
+            "closed"
+            if self._closed
+            else "/".join(
+                word for word, on in (("recv", self._readable), ("send", self._writable)) if on
+            )
+        )
+        return f"<{type(self).__module__}.{type(self).__qualname__} {state}>"
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def send(self, obj: Any, *, timeout: float | None = None) -> None:
+        """Send an object that can be pickled.
+
+        Large NumPy arrays, bytes, bytearrays and PickleBuffers are copied straight into the pipe.
+        Whatever pickling raises comes out before anything is sent.
+        """
+        sender = self._writing()
+        pieces, size, is_object = objects.dump(obj)
+        sender.send(OBJECT if is_object else DATA, pieces, size, _deadline(timeout))
+
+    def send_bytes(
+        self,
+        buf: ReadableBuffer,
+        offset: int = 0,
+        size: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Send ``size`` bytes of a contiguous buffer from byte ``offset`` on, as one message.
+
+        ValueError: offset or size negative or beyond the buffer.  TypeError: not a buffer, or not
+        contiguous.
+        """
+        sender = self._writing()
+        view = _part(buf, offset, size)
+        sender.send(DATA, [view], len(view), _deadline(timeout))
+
+    def try_send_bytes(self, buf: ReadableBuffer, offset: int = 0, size: int | None = None) -> bool:
+        """As ``send_bytes``, but False, and nothing sent, if that would have to wait.
+
+        ValueError: the message is larger than the pipe, so that it always would.
+        """
+        sender = self._writing()
+        view = _part(buf, offset, size)
+        if len(view) > sender.capacity():
+            raise ValueError(
+                f"a message of {len(view)} bytes never fits at once: "
+                f"the pipe takes {sender.capacity()} (see size)"
+            )
+        try:
+            sender.send(DATA, [view], len(view), 0.0)
+        except TimeoutError:
+            return False
+        return True
+
+    def send_many(self, objs: Iterable[Any], *, timeout: float | None = None) -> int:
+        """Send each object; returns how many.
+
+        ``timeout`` is for all of them; TimeoutError leaves those before the last one sent.
+        """
+        deadline = _deadline(timeout)
+        count = 0
+        for obj in objs:
+            sender = self._writing()
+            pieces, size, is_object = objects.dump(obj)
+            sender.send(OBJECT if is_object else DATA, pieces, size, deadline)
+            count += 1
+        return count
+
+    # --- receiving -------------------------------------------------------------------------------
+
+    def recv(self, *, timeout: float | None = None) -> Any:
+        """The next object.  EOFError: there is none, and nobody can send any more.
+
+        Arrays are writable if the ones sent were.  Whatever unpickling raises costs this message
+        only.
+        """
+        return _load(self._reading().receive(_take_object, _deadline(timeout)))
+
+    def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
+        """The next message as bytes.  EOFError as ``recv``.
+
+        OSError "bad message length": it is longer than ``maxlength``; nothing can be received on
+        this end any more.  ValueError: ``maxlength`` is negative.
+        """
+        receiver = self._reading()
+        if maxlength is not None and maxlength < 0:
+            raise ValueError("negative maxlength")
+
+        def take(kind: int, size: int, windows: Windows, own: bool) -> Any:
+            if kind == DATA and maxlength is not None and size > maxlength:
+                return None
+            return _take_bytes(kind, size, windows, own)
+
+        message = receiver.receive(take, _deadline(timeout))
+        if message is None or (maxlength is not None and len(message) > maxlength):
+            if self._writable:
+                self._readable = False
+            else:
+                self.close()
+            raise OSError("bad message length")
+        return message  # type: ignore[no-any-return]
+
+    def try_recv_bytes(self, maxlength: int | None = None) -> bytes | None:
+        """As ``recv_bytes``, but None instead of waiting.  EOFError: nothing can come any more."""
+        try:
+            return self.recv_bytes(maxlength, timeout=0.0)
+        except TimeoutError:
+            return None
+
+    def recv_bytes_into(
+        self, buf: WriteableBuffer, offset: int = 0, *, timeout: float | None = None
+    ) -> int:
+        """The next message into a writable buffer, from byte ``offset`` on; returns its length.
+
+        multiprocessing.BufferTooShort: it does not fit, and is the exception's argument.
+        ValueError: offset negative or beyond the buffer.  TypeError: the buffer is read-only.
+        """
+        receiver = self._reading()
+        with memoryview(buf) as view:
+            if view.readonly:
+                raise TypeError("a read-write bytes-like object is required")
+            room = as_bytes(view)
+            if offset < 0:
+                raise ValueError("negative offset")
+            if offset > len(room):
+                raise ValueError("offset too large")
+            room = room[offset:]
+
+            def take(kind: int, size: int, windows: Windows, own: bool) -> Any:
+                if kind != DATA or size > len(room):
+                    return _take_bytes(kind, size, windows, own)
+                at = 0
+                for window in windows:
+                    room[at : at + len(window)] = window
+                    at += len(window)
+                return size
+
+            message = receiver.receive(take, _deadline(timeout))
+            if type(message) is int:
+                return message
+            if len(message) > len(room):
+                raise BufferTooShort(message)
+            room[: len(message)] = message
+            return len(message)
+
+    def recv_many(self, max: int | None = None, *, timeout: float | None = None) -> list[Any]:
+        """The next objects, in a list: waits for the first, takes the others that are there.
+
+        At most ``max``.  EOFError and TimeoutError as ``recv``, if there is not even one.
+        """
+        if max is not None and max < 1:
+            raise ValueError(f"max is {max}: at least 1 is allowed, or None")
+        objs = [self.recv(timeout=timeout)]
+        while max is None or len(objs) < max:
+            try:
+                objs.append(self.recv(timeout=0.0))
+            except (TimeoutError, EOFError):
+                break
+        return objs
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Whether there is something to receive, or EOF, within ``timeout`` seconds."""
+        receiver = self._reading()
+        try:
+            return receiver.poll(_deadline(timeout))
+        except EOFError:
+            return True
+
+    def __iter__(self) -> Iterator[Any]:
+        """The objects received, until EOF."""
+        while True:
+            try:
+                obj = self.recv()
+            except EOFError:
+                return
+            yield obj
+            del obj
+
+    # --- beyond stdlib ---------------------------------------------------------------------------
+
+    def stats(self) -> PipeStats:
+        """What the outgoing direction has counted (on an end that only receives, the incoming)."""
+        return self._main_half().stats()
+
+    def _fcntl(self, cmd: int, arg: int) -> int:
+        return self._main_half()._fcntl(cmd, arg)
+
+    def _ioctl(self, request: int) -> int:
+        return self._main_half()._ioctl(request)
+
+    def __reduce__(self) -> Any:
+        self._check_closed()
+        return _rebuild, (
+            reduction.DupFd(self._segment.lend(self)),
+            reduction.DupFd(self._bell.fileno()),
+            *self._rings,
+            self._readable,
+            self._writable,
+            self._spin,
+        )
+
+
+# --- making and remaking -----------------------------------------------------------------------
+
+
+def Pipe(
+    duplex: bool = True,
+    *,
+    size: int = 1 << 20,
+    write_size: int | None = None,
+    max_size: int | None = None,
+    spin: float | None = None,
+    wake: str = "write-size",
+    context: Any = None,
+) -> tuple[Connection, Connection]:
+    """Two connected ends; with ``duplex=False`` the first only receives, the second only sends.
+
+    size: capacity of each direction in bytes, rounded up to a power of two of at least a page: what
+        can be sent before anybody receives (every message takes 8 bytes more, and a multiple of 8).
+        Memory is used only as it is needed.  Larger messages pass through in parts.
+    write_size: bytes, rounded up to pages: a blocked sender is woken, and ``outgoing.fileno()``
+        reported writable, only when so much is free.  Default: a quarter of ``size``.
+    max_size, wake, spin: as for ``pipe()``.
+    context: accepted for multiprocessing's sake; the ends work under every start method.
+
+    Errors as for ``pipe()``.
+    """
+    spin = check_spin(spin)
+    policy = check_wake(wake)
+    if write_size is None:
+        write_size = max(1, check_int("size", size) // 4)
+    pages, threshold, max_pages = check_sizes(size, write_size, max_size)
+    rings = 2 if duplex else 1
+    segment = Segment.create(rings, max(pages, max_pages))
+    for number in range(rings):
+        ring = _parts(segment, number)[0]
+        control.first_settings(ring, pages, threshold, policy)
+        ring.words[PAGES] = min(pages, FIRST_PAGES)
+    left, right = doorbells()
+    first = Connection(segment, left, 0, 1 if duplex else -1, spin)
+    return first, Connection(segment, right, 1 if duplex else -1, 0, spin)
+
+
+def _parts(segment: Segment, number: int) -> tuple[ByteRing, Locks, Turns]:
+    """A ring and its locks, made once for all ends of this process."""
+    if number not in segment.parts:
+        ring = ByteRing(segment, number)
+        locks = Locks(segment, number, ring.words)
+        segment.parts[number] = ring, locks, Turns(segment, number, ring.words)
+    parts: tuple[ByteRing, Locks, Turns] = segment.parts[number]
+    return parts
+
+
+def _rebuild(
+    memory: Any,
+    socket: Any,
+    inward: int,
+    outward: int,
+    readable: bool,
+    writable: bool,
+    spin: float | None,
+) -> Connection:
+    """An end that has come from another process."""
+    fd = memory.detach()
+    try:
+        segment = Segment.attach(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    connection = Connection(segment, Doorbell.adopt(socket.detach()), inward, outward, spin)
+    connection._readable, connection._writable = readable, writable
+    return connection
+
+
+# --- what one call needs -----------------------------------------------------------------------
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _part(buf: ReadableBuffer, offset: int, size: int | None) -> memoryview:
+    """The bytes from ``offset`` on, checked as multiprocessing does."""
+    view = memoryview(buf)
+    if not view.c_contiguous:
+        raise TypeError("a contiguous buffer is required")
+    view = as_bytes(view)
+    length = len(view)
+    if offset < 0:
+        raise ValueError("offset is negative")
+    if length < offset:
+        raise ValueError("buffer length < offset")
+    if size is None:
+        return view[offset:] if offset else view
+    if size < 0:
+        raise ValueError("size is negative")
+    if offset + size > length:
+        raise ValueError("buffer length < offset + size")
+    return view[offset : offset + size]
+
+
+def _take_bytes(kind: int, size: int, windows: Windows, own: bool) -> bytes:
+    if kind == OBJECT:
+        return objects.Message(size, windows, own).in_band()
+    first = windows[0]
+    return first if type(first) is bytes else b"".join(windows)
+
+
+def _take_object(kind: int, size: int, windows: Windows, own: bool) -> bytes | objects.Message:
+    if kind == OBJECT:
+        return objects.Message(size, windows, own)
+    return _take_bytes(kind, size, windows, own)
+
+
+def _load(message: bytes | objects.Message) -> Any:
+    if isinstance(message, objects.Message):
+        return message.load()
+    return reduction.ForkingPickler.loads(message)

@@ -1,0 +1,302 @@
+"""Receiving messages: at once where they are whole, else under the readers' turn.  See ``frames``.
+
+A receive that is interrupted in the middle of a stream keeps what it has; the next one in this
+process goes on with it, and R_KEEPER tells the other processes to leave the stream alone.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import identity
+from .bytering import ByteRing
+from .frames import ABORT, DATA, LENGTH, OBJECT, PART, WHOLE, close_stream, remaining
+from .locking import Locks, SideLock
+from .primitives import TIMED_OUT
+from .readers import ReaderSide
+from .ring import damaged
+from .segment import (
+    DROPPED,
+    R_KEEPER,
+    R_PART,
+    R_SPINS,
+    RD_OWNER,
+    RD_TURN_BY,
+    READS,
+    WR_OWNER,
+    WR_TURN_BY,
+)
+from .waiting import LONG, NOT, SHORT
+
+# (kind, size, the bytes in one or two windows, whether those are our own memory) -> the result.
+# Called once per message; where the windows lie in the ring, under the readers' lock: it copies,
+# and does nothing else.
+Windows = Sequence["memoryview | bytes"]
+Taker = Callable[[int, int, Windows, bool], Any]
+
+WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
+EMPTY, STREAM, TAKEN = range(3)
+
+
+class Receiver:
+    """Takes messages out of a ring."""
+
+    def __init__(self, side: ReaderSide, locks: Locks, turn: SideLock) -> None:
+        self.side = side
+        self.ring: ByteRing = side.ring  # type: ignore[assignment]
+        self.locks = locks
+        self.turn = turn
+        self.kept: _Assembly | None = None  # the part of a stream an interrupted receive has got
+
+    def receive(self, take: Taker, deadline: float | None) -> Any:
+        """The next message, as ``take`` makes it.
+
+        EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
+        ``deadline``.  (A stream that has begun is received to its end, whatever the deadline.)
+        """
+        slept = False
+        while True:
+            state, result, freed = self._try(take, slept)
+            if state == TAKEN:
+                self.side.wake_writers(freed)
+                self.side.pass_on(slept, False)
+                return result
+            if state == STREAM:
+                assembly = self._assemble(deadline)
+                if assembly is not None:
+                    return take(assembly.kind, assembly.size, [assembly.bytes()], True)
+            elif self.wait(deadline):
+                slept = True
+            else:
+                raise TimeoutError("timed out waiting for a message")
+
+    def _try(self, take: Taker, slept: bool) -> tuple[int, Any, int]:
+        """Take the first message if it is there whole."""
+        side, ring, words = self.side, self.ring, self.side.words
+        lock = side.lock
+        lock.enter()
+        try:
+            words[RD_OWNER] = identity.token
+            if words[R_PART] or words[RD_TURN_BY] or words[R_KEEPER]:
+                return STREAM, None, 0
+            front = ring.front()
+            if front < 0:
+                return EMPTY, None, 0
+            kind, size = front >> 56, front & LENGTH
+            if kind in WHOLE or kind == ABORT:
+                return STREAM, None, 0
+            if kind not in (DATA, OBJECT):
+                raise damaged(f"frame of kind {kind}")
+            result = take(kind, size, ring.pieces(size), False)
+            freed = ring.consume(size)
+            words[READS] += 1
+            side.settle(not side.has_data(), slept)
+            return TAKEN, result, freed
+        finally:
+            words[RD_OWNER] = 0
+            lock.release()
+
+    def poll(self, deadline: float | None) -> bool:
+        """Sleep until a message can be received; False: ``deadline`` has come.  EOFError: never."""
+        while self.wait(deadline):
+            if not self._drop_idle_abort():
+                return True
+        return False
+
+    def _drop_idle_abort(self) -> bool:
+        """Take away the end of a stream of which nothing is left."""
+        side, ring, words = self.side, self.ring, self.side.words
+        side.lock.enter()
+        try:
+            words[RD_OWNER] = identity.token
+            idle = not words[R_PART] and ring.front() >> 56 == ABORT
+            if idle:
+                ring.consume(0)
+                side.settle(not side.has_data(), False)
+            return idle
+        finally:
+            words[RD_OWNER] = 0
+            side.lock.release()
+
+    def wait(self, deadline: float | None) -> bool:
+        """Sleep until there is something in the ring; False: ``deadline`` has come.
+
+        EOFError: nobody can send any more.
+        """
+        side, words, lock = self.side, self.side.words, self.side.lock
+        if side.has_data():
+            return True
+        limit = remaining(deadline)
+        if side.spin_now > 0 and (limit is None or limit > 0) and side.spin(side.has_data):
+            words[R_SPINS] += 1
+            return True
+        asleep, kind, slept = NOT, SHORT, False
+        try:
+            while True:
+                lock.enter()
+                try:
+                    words[RD_OWNER] = identity.token
+                    if asleep:
+                        side.disarm(asleep)
+                        asleep = NOT
+                    # The doorbell first: what was sent before the last sender died is there.
+                    ended = side.bell.hung_up()
+                    if side.has_data():
+                        return True
+                    limit = remaining(deadline)
+                    if ended or (limit is not None and limit <= 0):
+                        side.clear()
+                        break
+                    asleep = kind
+                    side.arm(kind, slept)
+                finally:
+                    words[RD_OWNER] = 0
+                    lock.release()
+                if not side.has_data():
+                    slept = True
+                    if side.sleep(asleep, limit) == TIMED_OUT:
+                        kind = LONG
+        except BaseException:
+            side.abandon(asleep)
+            raise
+        side.pass_on(slept, ended)
+        if ended:
+            raise EOFError
+        return False
+
+    # --- streams ---------------------------------------------------------------------------------
+
+    def _assemble(self, deadline: float | None) -> _Assembly | None:
+        """Receive a stream under the turn; None: there was none, or it was dropped."""
+        words, turn = self.side.words, self.turn
+        turn.enter_until(deadline)
+        try:
+            words[RD_TURN_BY] = identity.token
+            while not self._may_touch():
+                # Another process has been interrupted in the middle of this stream.
+                limit = remaining(deadline)
+                if limit is not None and limit <= 0:
+                    raise TimeoutError("timed out waiting for the receiver of a part of a message")
+                time.sleep(WATCH_SENDER / 10)
+            assembly, self.kept = self.kept, None
+            return self._collect(assembly)
+        finally:
+            words[R_KEEPER] = identity.token if self.kept else 0
+            words[RD_TURN_BY] = 0
+            turn.release()
+
+    def _may_touch(self) -> bool:
+        keeper = self.side.words[R_KEEPER]
+        return not keeper or self.kept is not None or not identity.is_alive(keeper)
+
+    def _collect(self, assembly: _Assembly | None) -> _Assembly | None:
+        side, words, lock = self.side, self.side.words, self.side.lock
+        try:
+            while True:
+                lock.enter()
+                try:
+                    words[RD_OWNER] = identity.token
+                    over, assembly, freed = self._step(assembly)
+                    if not side.has_data():
+                        side.settle(True, False)
+                finally:
+                    words[RD_OWNER] = 0
+                    lock.release()
+                side.wake_writers(max(freed, 0))
+                if over:
+                    return assembly
+                if freed < 0:
+                    self._wait_for_part()
+        except BaseException:
+            if words[R_PART]:
+                self.kept = assembly
+            raise
+
+    def _step(self, assembly: _Assembly | None) -> tuple[bool, _Assembly | None, int]:
+        """One frame of a stream: (whether that was all, what there is of it, pages freed).
+
+        Pages -1: the next frame is not there yet.  Under the lock.
+        """
+        ring, words = self.ring, self.side.words
+        front = ring.front()
+        kind, size = front >> 56, front & LENGTH
+        left = words[R_PART]
+        if front < 0:
+            return not left, None if not left else assembly, -1
+        if kind == ABORT:
+            words[R_PART] = 0
+            words[DROPPED] += 1 if left else 0
+            return True, None, ring.consume(0)
+        if not left:
+            if kind not in WHOLE:
+                return True, None, 0
+            assembly = _Assembly(WHOLE[kind], size)
+            words[R_PART] = size
+            return False, assembly, ring.consume(0)
+        if kind != PART or size > left:
+            raise damaged(f"frame of kind {kind} with {size} bytes, where {left} are to come")
+        if assembly is not None:
+            assembly.add(ring.pieces(size), left)
+        freed = ring.consume(size)
+        words[R_PART] = left - size
+        if left > size:
+            return False, assembly, freed
+        if assembly is None:  # its receiver died
+            words[DROPPED] += 1
+        else:
+            words[READS] += 1
+        return True, assembly, freed
+
+    def _wait_for_part(self) -> None:
+        """Wait for a stream to go on; close it off if its sender has died."""
+        if self.wait(time.monotonic() + WATCH_SENDER):
+            return
+        words, lock = self.side.words, self.locks.writer
+        sender = words[WR_TURN_BY]
+        if sender and not identity.is_alive(sender):
+            lock.enter()
+            try:
+                words[WR_OWNER] = identity.token
+                if words[WR_TURN_BY] == sender:
+                    close_stream(self.ring)
+            finally:
+                words[WR_OWNER] = 0
+                lock.release()
+
+    def forget(self) -> None:
+        """This process stops receiving: what it has kept of a stream is lost."""
+        if self.kept is not None:
+            self.kept = None
+            self.side.words[R_KEEPER] = 0
+
+
+class _Assembly:
+    """A streamed message on its way in."""
+
+    def __init__(self, kind: int, size: int) -> None:
+        self.kind = kind
+        self.size = size
+        # Bytes for recv_bytes(); an object's arrays stay where they arrive, and are writable.
+        self._bytes = io.BytesIO() if kind == DATA else None
+        self._room = memoryview(bytearray(size)) if kind == OBJECT else None
+
+    def add(self, pieces: Sequence[memoryview], left: int) -> None:
+        """Add the next pieces; ``left`` bytes were to come before them."""
+        at = self.size - left
+        if self._bytes is not None:
+            self._bytes.seek(at)  # an interrupted add() is done again
+        for piece in pieces:
+            if self._bytes is not None:
+                self._bytes.write(piece)
+            elif self._room is not None:
+                self._room[at : at + len(piece)] = piece
+                at += len(piece)
+
+    def bytes(self) -> memoryview | bytes:
+        if self._bytes is not None:
+            return self._bytes.getvalue()
+        assert self._room is not None
+        return self._room

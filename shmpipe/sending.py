@@ -1,0 +1,220 @@
+"""Sending messages: at once where they fit, else under the writers' turn.  See ``frames``."""
+
+from __future__ import annotations
+
+import errno
+
+from . import identity
+from .bytering import ALIGN, ByteRing, aligned
+from .control import both_locks
+from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, PART, close_stream, header, remaining
+from .locking import SideLock
+from .primitives import TIMED_OUT, fence
+from .segment import (
+    LIMIT,
+    PAGE,
+    PAGE_SHIFT,
+    PAGES,
+    W_PART,
+    W_SPINS,
+    WR_OWNER,
+    WR_TURN_BY,
+    WR_WANT,
+    WRITES,
+)
+from .waiting import LONG, NOT, SHORT
+from .writers import WriterSide
+
+
+class Sender:
+    """Puts messages into a ring."""
+
+    def __init__(self, side: WriterSide, turn: SideLock) -> None:
+        self.side = side
+        self.ring: ByteRing = side.ring  # type: ignore[assignment]
+        self.turn = turn
+
+    def send(self, kind: int, pieces: list[memoryview], size: int, deadline: float | None) -> None:
+        """Send a message of ``size`` bytes, the concatenation of ``pieces``.
+
+        TimeoutError: it did not fit before ``deadline``, and nothing of it will be seen.
+        BrokenPipeError: nobody can receive any more.
+        """
+        side, ring, words = self.side, self.ring, self.side.words
+        if side.readers_gone():
+            raise _broken()
+        lock = side.lock
+        lock.enter()
+        try:
+            words[WR_OWNER] = identity.token
+            whole = not words[WR_TURN_BY] and not words[W_PART]
+            whole = whole and ring.space() >= ALIGN + aligned(size)
+            if whole:
+                ring.append(header(kind, size), pieces, size)
+                words[WRITES] += 1
+                side.settle(False)
+        finally:
+            words[WR_OWNER] = 0
+            lock.release()
+        if whole:
+            side.wake_readers()
+        else:
+            self.turn.enter_until(deadline)
+            try:
+                words[WR_TURN_BY] = identity.token
+                _Sending(self, kind, pieces, size).run(deadline)
+            finally:
+                words[WR_WANT] = 0
+                words[WR_TURN_BY] = 0
+                self.turn.release()
+
+    def capacity(self) -> int:
+        """The longest message that fits the ring whole, in bytes, at its largest."""
+        return (self.side.words[LIMIT] << PAGE_SHIFT) - ALIGN
+
+    def grow(self, wanted: int) -> None:
+        """Rings start small and grow when they prove too small, up to the pipe's size."""
+        ring, words = self.ring, self.side.words
+        with both_locks(self.side):
+            pages = ring.pages()
+            target = 2 * pages
+            while target << PAGE_SHIFT < wanted:
+                target *= 2
+            target = min(target, words[LIMIT], ring.max_pages)
+            if target > pages:
+                ring.resize(target)
+
+
+class _Sending:
+    """One message that has to wait for space, sent under the turn."""
+
+    def __init__(self, sender: Sender, kind: int, pieces: list[memoryview], size: int) -> None:
+        self.sender = sender
+        self.side = sender.side
+        self.ring = sender.ring
+        self.kind = kind
+        self.size = size
+        self.pieces = pieces
+        self.left = size
+        self.begun = False
+        self.want = 0  # bytes of space it waits for
+
+    def run(self, deadline: float | None) -> None:
+        side, words, lock = self.side, self.side.words, self.side.lock
+        spin = side.spin_now > 0
+        asleep, kind, slept = NOT, SHORT, False
+        try:
+            while True:
+                lock.enter()
+                try:
+                    words[WR_OWNER] = identity.token
+                    if asleep:
+                        side.disarm(asleep)
+                        asleep = NOT
+                    if not self.begun:
+                        close_stream(self.ring)  # a dead predecessor's
+                    broken = side.bell.hung_up()
+                    finished = not broken and self._put()
+                    grow = not finished and words[PAGES] < words[LIMIT]
+                    if finished or broken:
+                        words[WRITES] += 1 if finished else 0
+                        side.settle(slept)
+                    elif not grow and not spin:
+                        words[WR_WANT] = -(-self.want // PAGE)
+                        asleep = kind
+                        side.arm(kind, slept)
+                finally:
+                    words[WR_OWNER] = 0
+                    lock.release()
+                side.wake_readers()
+                if broken:
+                    raise _broken()
+                if finished:
+                    side.pass_on(slept, False)
+                    return
+                if grow:
+                    self.sender.grow(self.want)
+                elif spin:
+                    spin = False
+                    if side.spin(self._has_space):
+                        words[W_SPINS] += 1
+                elif not self._has_space():
+                    slept = True
+                    limit = remaining(deadline)
+                    if limit is not None and limit <= 0:
+                        raise TimeoutError(f"timed out sending {self.size} bytes")
+                    if side.sleep(asleep, limit) == TIMED_OUT:
+                        kind = LONG
+        except BaseException:
+            side.abandon(asleep)
+            self._give_up()
+            raise
+
+    def _has_space(self) -> bool:
+        return self.ring.space() >= self.want
+
+    def _put(self) -> bool:
+        """Publish what there is space for; whether that was the last of it.  Under the lock."""
+        ring, words = self.ring, self.side.words
+        space = ring.space()
+        if not self.begun:
+            self.want = ALIGN + aligned(self.size)
+            if self.want <= space:
+                ring.append(header(self.kind, self.size), self.pieces, self.size)
+                return True
+            if self.want <= words[LIMIT] << PAGE_SHIFT:
+                return False
+            self.want = 4 * ALIGN
+            if words[PAGES] < words[LIMIT] or space < self.want:
+                return False
+            self.begun = True
+            words[W_PART] = self.size
+            begin = BEGIN_DATA if self.kind == DATA else BEGIN_OBJECT
+            ring.append(header(begin, self.size), [], 0)
+            space = ring.space()
+        # Parts of a quarter of the ring let both sides copy at the same time; the last 8 bytes
+        # stay free for an ABORT.
+        quarter = (words[PAGES] << PAGE_SHIFT) // 4
+        while self.left:
+            count = min(self.left, quarter, space - 2 * ALIGN)
+            if count < min(self.left, quarter):
+                self.want = min(aligned(self.left), quarter) + 2 * ALIGN
+                return False
+            ring.append(header(PART, count), self._next(count), count)
+            self.left -= count
+            words[W_PART] = self.left  # not before: a death in between only adds an idle ABORT
+            fence()  # stands in for the unlock that wake_readers() wants behind a publication
+            self.side.wake_readers()
+            space = ring.space()
+        return True
+
+    def _next(self, count: int) -> list[memoryview]:
+        """The next ``count`` bytes of the message."""
+        out = []
+        while count:
+            piece = self.pieces[0]
+            if len(piece) <= count:
+                self.pieces = self.pieces[1:]
+            else:
+                self.pieces = [piece[count:], *self.pieces[1:]]
+                piece = piece[:count]
+            out.append(piece)
+            count -= len(piece)
+        return out
+
+    def _give_up(self) -> None:
+        if not self.begun:
+            return
+        words, lock = self.side.words, self.side.lock
+        lock.enter()
+        try:
+            words[WR_OWNER] = identity.token
+            close_stream(self.ring)
+        finally:
+            words[WR_OWNER] = 0
+            lock.release()
+        self.side.wake_readers()
+
+
+def _broken() -> BrokenPipeError:
+    return BrokenPipeError(errno.EPIPE, "Broken pipe: no process can receive any more")
