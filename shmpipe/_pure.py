@@ -19,6 +19,7 @@ import os
 # CPython's own module; type checkers do not know it.
 from _multiprocessing import SemLock  # type: ignore[import-not-found]
 from ctypes import CDLL, byref, c_int, c_long, c_short, c_size_t, c_uint, c_ulong, c_void_p
+from math import ceil
 from typing import Any
 
 SEM_BYTES = 32
@@ -139,7 +140,8 @@ def poll_fd(fd: int, events: int, seconds: float | None) -> int:
     Unlike ``select.poll`` it reports a signal (INTERRUPTED) instead of resuming by itself.
     """
     entry = _PollFd(fd, events, 0)
-    milliseconds = -1 if seconds is None else min(int(seconds * 1000) + 1, 2**31 - 1)
+    # Rounded up: a poll that ends before its time would be done again and again.
+    milliseconds = -1 if seconds is None else min(ceil(max(seconds, 0) * 1000), 2**31 - 1)
     if _libc.poll(byref(entry), 1, milliseconds) >= 0:
         return int(entry.revents)
     number = ctypes.get_errno()

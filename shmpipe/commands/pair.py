@@ -115,12 +115,13 @@ def program(*command: str, stdin: int = -1, stdout: int = -1) -> Task:
     """
 
     def run(channel: Channel) -> None:
+        # dup2 alone does not do it where there is nothing to duplicate, because we were started
+        # without an fd 0. The channel's closing says that the program has ended.
+        wanted = {1: stdout if stdout >= 0 else channel.fd, channel.fd: channel.fd}
         if stdin >= 0:
-            os.dup2(stdin, 0)
-        os.dup2(stdout if stdout >= 0 else channel.fd, 1)
-        # Not implied where dup2 had nothing to do, as when we were started without an fd 0. The
-        # channel is for its closing, which says that the program has ended.
-        for fd in (0, 1, channel.fd):
+            wanted[0] = stdin
+        for fd, source in wanted.items():
+            os.dup2(source, fd)
             os.set_inheritable(fd, True)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.execvpe(command[0], command, {**os.environ, "LC_ALL": "C"})

@@ -37,7 +37,7 @@ pipes_made = 0
 
 def put_in_place() -> None:
     if PIPE == "shmpipe":
-        importlib.import_module("shmpipe").install()
+        importlib.import_module("shmpipe.patch").install()
     elif PIPE != "stdlib":
         standin = getattr(importlib.import_module("standins"), PIPE)
         for place in PLACES:
