@@ -33,6 +33,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 
 from . import identity
 from .primitives import Semaphore
@@ -41,10 +42,12 @@ from .segment import (
     RD_OWNER,
     RD_TURN,
     RD_TURN_BY,
+    RD_WAIT,
     WR_LOCK,
     WR_OWNER,
     WR_TURN,
     WR_TURN_BY,
+    WR_WAIT,
     Segment,
 )
 
@@ -60,10 +63,11 @@ class SideLock(Semaphore):
     """The lock of one side of one ring."""
 
     segment: Segment
+    ring: int
     words: memoryview
     owner: int  # index of the signature
     place: int  # which byte of the record lock stands for this lock
-    inherited: bool  # taken over from the dead, whose wakes may be missing: see waiting
+    repair: Callable[[], None] | None  # gives the wakes that a dead holder may have owed
 
     @classmethod
     def of(cls, segment: Segment, ring: int, words: memoryview, word: int, owner: int) -> SideLock:
@@ -71,8 +75,9 @@ class SideLock(Semaphore):
         self.segment = segment
         self.words = words
         self.owner = owner
+        self.ring = ring
         self.place = ring * 512 + word
-        self.inherited = False
+        self.repair = None
         _locks.add(self)
         return self
 
@@ -125,7 +130,10 @@ class SideLock(Semaphore):
                 unsigned_since = None
 
     def _take_over(self, holder: int) -> None:
-        """Post the semaphore for ``holder``, unless somebody else has done so meanwhile."""
+        """Post the semaphore for ``holder``, unless somebody else has done so meanwhile.
+
+        It may have died between publishing and waking, so whoever sleeps is made to look.
+        """
         with _taking_over:
             fcntl.lockf(self.segment.fd, fcntl.LOCK_EX, 1, _RECORDS + self.place)
             try:
@@ -133,11 +141,14 @@ class SideLock(Semaphore):
                     self.release()
                 elif self.words[self.owner] == holder:
                     self.words[self.owner] = 0
-                    self.inherited = True
                     # A second handle: this one must not count a release it never acquired.
                     Semaphore.at(self.address, self.keep).release()
+                    for word in (RD_WAIT, WR_WAIT):
+                        self.segment.semaphore(self.ring, word).release()
             finally:
                 fcntl.lockf(self.segment.fd, fcntl.LOCK_UN, 1, _RECORDS + self.place)
+        if self.repair is not None:
+            self.repair()
 
 
 class Locks:

@@ -12,7 +12,6 @@ is a DATA message holding a plain pickle, as if sent with ``send_bytes(pickle.du
 from __future__ import annotations
 
 import pickle
-import pickletools
 import struct
 from collections.abc import Sequence
 from multiprocessing.reduction import ForkingPickler
@@ -113,6 +112,8 @@ class Message:
 
         Frames are left out: they are optional, and their lengths would no longer be right.
         """
+        import pickletools  # rarely needed, and slow to import
+
         out: list[Any] = []
         buffers = iter(self.buffers)
         operations = list(pickletools.genops(self.pickle))

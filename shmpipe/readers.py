@@ -42,6 +42,7 @@ class ReaderSide(Side):
     def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.reader
+        self.lock.repair = self.resized
 
     # --- under the lock --------------------------------------------------------------------------
 
@@ -192,6 +193,7 @@ class ReaderSide(Side):
 
     def leave(self) -> None:
         """This process closes its end: a sleeping writer will look whether it was the last."""
+        self.lock.repair = None
         self.bell.close()
         self.words[RD_LEFT] = 1
         if self.words[WR_SLEEPERS]:

@@ -40,6 +40,7 @@ class WriterSide(Side):
     def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.writer
+        self.lock.repair = self.repair
         self.asked = 0.0  # when the doorbell was last asked for the readers' life
         self.gone = False
 
@@ -175,6 +176,13 @@ class WriterSide(Side):
             words[R_WAKES] += 1
             self.bell.ring(ticket)
 
+    def repair(self) -> None:
+        """A writer died holding the lock: ring as if it had published something."""
+        words = self.words
+        words[RD_RUNG] = words[RD_ARM]
+        if words[RD_WATCH] or words[RD_LONG]:
+            self.bell.ring(words[RD_ARM])
+
     def resized(self) -> None:
         """Slots may have become free other than by a read: wake the writers for them."""
         words = self.words
@@ -199,6 +207,7 @@ class WriterSide(Side):
 
     def leave(self) -> None:
         """This process closes its end: a sleeping reader will look whether it was the last."""
+        self.lock.repair = None
         self.bell.close()
         if self.words[RD_SLEEPERS]:
             self.read_wait.release()

@@ -178,7 +178,8 @@ def test_22_end_as_argument_of_a_started_process(kind: str, method: str) -> None
         b.close()
         for thing in ("text", bytes(3_000_000), {"n": [1, 2]}):
             sender = run_thread(a.send, thing)
-            assert a.recv() == thing
+            received = a.recv()
+            assert received == thing and type(received) is type(thing)
             sender.join()
         process.join(30)
         assert process.exitcode == 0
