@@ -180,6 +180,9 @@ class Connection:
         if self._receiver is not None:
             self._receiver.forget()
         segment.drop(self)
+        # With the last end in this process the mapping goes.
+        self._sender = self._receiver = None
+        del self._segment
 
     def __enter__(self) -> Connection:
         return self

@@ -107,6 +107,7 @@ class PipeEnd(io.RawIOBase):
                 side.leave()
                 self._segment.sides.discard(side)
                 self._segment.drop(self)
+                del self._segment  # with the last end in this process the mapping goes
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__qualname__}"

@@ -302,7 +302,7 @@ def test_both_directions_are_independent(kind: str) -> None:
 @both_kinds
 @both_ways
 def test_objects_and_bytes_mix(kind: str, duplex: bool) -> None:
-    obj = {"a": [1, 2], "b": bytes(9000), "c": numpy.arange(3000)}
+    obj = {"a": [1, 2], "b": bytes(9000), "c": numpy.arange(1500)}
     with link_of(kind, duplex) as (receiver, sender):
         sender.send_bytes(pickle.dumps(obj, 2))
         sender.send(obj)

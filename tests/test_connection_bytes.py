@@ -185,7 +185,7 @@ def test_maxlength(kind: str, duplex: bool) -> None:
             assert receiver.recv_bytes(maxlength) == b"0123456789"
         sender.send_bytes(b"")
         assert receiver.recv_bytes(maxlength=0) == b""
-        with pytest.raises(ValueError, match="^negative maxlength$"):
+        with pytest.raises(ValueError, match=r"^negative maxlength$"):
             receiver.recv_bytes(-1)
         with pytest.raises(TypeError):
             receiver.recv_bytes("10")
