@@ -16,7 +16,7 @@ from .doorbell import Doorbell, doorbells
 from .frames import DATA, OBJECT
 from .locking import Locks, Turns
 from .readers import ReaderSide
-from .receiving import Receiver, Windows
+from .receiving import Receiver
 from .segment import PAGES, RD_FLAGS, WR_FLAGS, Segment
 from .sending import Sender
 from .stats import PipeStats, stats_of
@@ -97,7 +97,7 @@ class Connection:
         if inward >= 0:
             ring, locks, turns = _parts(segment, inward)
             reader = ReaderSide(ring, locks, bell, spin)
-            self._receiver = Receiver(reader, locks, turns.reader)
+            self._receiver = Receiver(reader, locks, turns.reader, _assemble)
             segment.sides.add(reader)
         if outward >= 0:
             ring, locks, turns = _parts(segment, outward)
@@ -273,7 +273,7 @@ class Connection:
         Arrays are writable if the ones sent were.  Whatever unpickling raises costs this message
         only.
         """
-        return _load(self._reading().receive(_take_object, _deadline(timeout)))
+        return _load(self._reading().receive(_take, _deadline(timeout)))
 
     def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
         """The next message as bytes.  EOFError as ``recv``.
@@ -285,19 +285,14 @@ class Connection:
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
 
-        def take(kind: int, size: int, windows: Windows, own: bool) -> Any:
-            if kind == DATA and maxlength is not None and size > maxlength:
-                return None
-            return _take_bytes(kind, size, windows, own)
-
-        message = receiver.receive(take, _deadline(timeout))
-        if message is None or (maxlength is not None and len(message) > maxlength):
+        message = _plain(receiver.receive(_take, _deadline(timeout)))
+        if maxlength is not None and len(message) > maxlength:
             if self._writable:
                 self._readable = False
             else:
                 self.close()
             raise OSError("bad message length")
-        return message  # type: ignore[no-any-return]
+        return message
 
     def try_recv_bytes(self, maxlength: int | None = None) -> bytes | None:
         """As ``recv_bytes``, but None instead of waiting.  EOFError: nothing can come any more."""
@@ -325,9 +320,9 @@ class Connection:
                 raise ValueError("offset too large")
             room = room[offset:]
 
-            def take(kind: int, size: int, windows: Windows, own: bool) -> Any:
+            def take(kind: int, size: int, windows: list[memoryview]) -> Any:
                 if kind != DATA or size > len(room):
-                    return _take_bytes(kind, size, windows, own)
+                    return _take(kind, size, windows)
                 at = 0
                 for window in windows:
                     room[at : at + len(window)] = window
@@ -337,6 +332,7 @@ class Connection:
             message = receiver.receive(take, _deadline(timeout))
             if type(message) is int:
                 return message
+            message = _plain(message)
             if len(message) > len(room):
                 raise BufferTooShort(message)
             room[: len(message)] = message
@@ -498,17 +494,24 @@ def _part(buf: ReadableBuffer, offset: int, size: int | None) -> memoryview:
     return view[offset : offset + size]
 
 
-def _take_bytes(kind: int, size: int, windows: Windows, own: bool) -> bytes:
-    if kind == OBJECT:
-        return objects.Message(size, windows, own).in_band()
-    first = windows[0]
-    return first if type(first) is bytes else b"".join(windows)
+def _assemble(kind: int, size: int) -> objects.Message | objects.Plain:
+    return objects.Message(size) if kind == OBJECT else objects.Plain(size)
 
 
-def _take_object(kind: int, size: int, windows: Windows, own: bool) -> bytes | objects.Message:
+def _take(kind: int, size: int, windows: list[memoryview]) -> bytes | objects.Message:
+    """Copy a message out of the ring."""
     if kind == OBJECT:
-        return objects.Message(size, windows, own)
-    return _take_bytes(kind, size, windows, own)
+        message = objects.Message(size)
+        at = 0
+        for window in windows:
+            message.add(window, at)
+            at += len(window)
+        return message.finished()
+    return bytes(windows[0]) if len(windows) == 1 else b"".join(windows)
+
+
+def _plain(message: bytes | objects.Message) -> bytes:
+    return message.in_band() if isinstance(message, objects.Message) else message
 
 
 def _load(message: bytes | objects.Message) -> Any:

@@ -11,9 +11,9 @@ is a DATA message holding a plain pickle, as if sent with ``send_bytes(pickle.du
 
 from __future__ import annotations
 
+import io
 import pickle
 import struct
-from collections.abc import Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -86,23 +86,99 @@ def dump(obj: Any) -> tuple[list[memoryview], int, bool]:
     return pieces, size, True
 
 
-class Message:
-    """An OBJECT message, taken apart: the pickle and its buffers."""
+class Plain:
+    """A DATA message on its way in, in any number of pieces."""
 
-    def __init__(self, size: int, windows: Sequence[memoryview | bytes], keep: bool) -> None:
-        """``keep``: the windows are the caller's own memory, and buffers may stay in it."""
-        reader = _Windows(windows)
-        count, length = struct.unpack("<2Q", reader.read(16))
-        if count > size // 8 or length > size:
-            raise damaged(f"a message of {size} bytes with {count} buffers")
-        sizes = struct.unpack(f"<{count}Q", reader.read(8 * count))
-        self.pickle = reader.read(length)
+    def __init__(self, size: int) -> None:
+        # getvalue() hands its bytes over without a copy.
+        self._bytes = io.BytesIO()
+
+    def add(self, piece: memoryview, position: int) -> None:
+        """The bytes from ``position`` on; a piece may be added again after an interruption."""
+        self._bytes.seek(position)
+        self._bytes.write(piece)
+
+    def finished(self) -> bytes:
+        return self._bytes.getvalue()
+
+
+class Message:
+    """An OBJECT message on its way in: its pickle and its buffers, each in memory of its own."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.pickle: Any = b""
         self.buffers: list[Any] = []
-        for word in sizes:
-            reader.skip(-reader.at % ALIGNMENT)
-            self.buffers.append(reader.buffer(word >> 1, bool(word & 1), keep))
-        if reader.at != size:
-            raise damaged(f"a message of {size} bytes that ends after {reader.at}")
+        self._at = 0  # how much has been added
+        self._words: bytearray | None = None  # the numbers in front, until they are known
+        self._places: list[tuple[int, int, Any]] = []  # (start, end, where to), still to be filled
+        self._numbers(2)
+
+    def add(self, piece: memoryview, position: int) -> None:
+        """The bytes from ``position`` on; a piece may be added again after an interruption."""
+        end = position + len(piece)
+        while self._at < end:
+            if not self._places:
+                raise damaged(f"a message of {self.size} bytes that ends after {self._at}")
+            start, stop, store = self._places[0]
+            here = max(self._at, start)
+            if here >= end:
+                self._at = end
+                return
+            there = min(stop, end)
+            part = piece[here - position : there - position]
+            if isinstance(store, io.BytesIO):
+                store.seek(here - start)
+                store.write(part)
+            else:
+                store[here - start : there - start] = part
+            self._at = there
+            if there == stop:
+                del self._places[0]
+                if self._words is not None:
+                    self._numbers_known()
+
+    def finished(self) -> Message:
+        if self._places or self._at != self.size:
+            raise damaged(f"a message of {self.size} bytes that ends in the middle")
+        self.buffers = [b.getvalue() if isinstance(b, io.BytesIO) else b for b in self.buffers]
+        return self
+
+    def _numbers(self, count: int) -> None:
+        self._words = bytearray(8 * count)
+        self._place(self._at, 8 * count, self._words)
+
+    def _numbers_known(self) -> None:
+        """The two numbers in front are there, or the sizes of the buffers after them."""
+        assert self._words is not None
+        numbers = memoryview(self._words).cast("Q")
+        if not self.buffers and not self.pickle:
+            count, length = numbers
+            if count > self.size // 8 or not 0 < length <= self.size:
+                raise damaged(f"a message of {self.size} bytes with {count} buffers")
+            self.pickle = bytearray(length)
+            self._numbers(count)
+            return
+        self._words = None
+        at = self._at
+        self._place(at, len(self.pickle), self.pickle)
+        at += len(self.pickle)
+        for word in numbers:
+            at += -at % ALIGNMENT
+            self.buffers.append(io.BytesIO() if word & 1 else bytearray(self._checked(word >> 1)))
+            self._place(at, word >> 1, self.buffers[-1])
+            at += word >> 1
+        if at != self.size:
+            raise damaged(f"a message of {self.size} bytes whose parts make {at}")
+
+    def _place(self, start: int, size: int, store: Any) -> None:
+        if size:
+            self._places.append((start, start + self._checked(size), store))
+
+    def _checked(self, size: int) -> int:
+        if size > self.size:
+            raise damaged(f"a message of {self.size} bytes with a part of {size}")
+        return size
 
     def load(self) -> Any:
         return pickle.loads(self.pickle, buffers=self.buffers)
@@ -116,7 +192,7 @@ class Message:
 
         out: list[Any] = []
         buffers = iter(self.buffers)
-        operations = list(pickletools.genops(self.pickle))
+        operations = list(pickletools.genops(bytes(self.pickle)))
         ends = [position for _, _, position in operations[1:]] + [len(self.pickle)]
         pending: Any = None
         for (opcode, _, position), end in zip(operations, ends, strict=True):
@@ -133,36 +209,3 @@ class Message:
                 out.append(self.pickle[position:end])
             pending = None
         return b"".join(out)
-
-
-class _Windows:
-    """Reads through one or two windows as if they were one."""
-
-    def __init__(self, windows: Sequence[memoryview | bytes]) -> None:
-        self._views = [memoryview(window) for window in windows]
-        self._first = len(self._views[0])
-        self._total = sum(map(len, self._views))
-        self.at = 0
-
-    def _take(self, count: int) -> list[memoryview]:
-        start, end = self.at, self.at + count
-        if count < 0 or end > self._total:
-            raise damaged(f"a message of {self._total} bytes that is to hold {end}")
-        self.at = end
-        if end <= self._first:
-            return [self._views[0][start:end]]
-        if start >= self._first:
-            return [self._views[1][start - self._first : end - self._first]]
-        return [self._views[0][start:], self._views[1][: end - self._first]]
-
-    def read(self, count: int) -> bytes:
-        return b"".join(self._take(count))
-
-    def skip(self, count: int) -> None:
-        self._take(count)
-
-    def buffer(self, count: int, read_only: bool, keep: bool) -> Any:
-        views = self._take(count)
-        if keep and len(views) == 1:
-            return views[0].toreadonly() if read_only else views[0]
-        return b"".join(views) if read_only else bytearray().join(views)

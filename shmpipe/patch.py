@@ -1,4 +1,4 @@
-"""``install()``: the pipes that multiprocessing makes are shmpipe's, in queues and pools as well."""
+"""``install()``: the pipes that multiprocessing makes, for queues and pools too, are shmpipe's."""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ process goes on with it, and R_KEEPER tells the other processes to leave the str
 
 from __future__ import annotations
 
-import io
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from . import identity
 from .bytering import ByteRing
@@ -23,6 +22,7 @@ from .segment import (
     R_KEEPER,
     R_PART,
     R_SPINS,
+    R_TOTAL,
     RD_OWNER,
     RD_TURN_BY,
     READS,
@@ -31,11 +31,18 @@ from .segment import (
 )
 from .waiting import LONG, NOT, SHORT
 
-# (kind, size, the bytes in one or two windows, whether those are our own memory) -> the result.
-# Called once per message; where the windows lie in the ring, under the readers' lock: it copies,
-# and does nothing else.
-Windows = Sequence["memoryview | bytes"]
-Taker = Callable[[int, int, Windows, bool], Any]
+# (kind, size, the bytes in one or two windows of the ring) -> the result.  Called under the
+# readers' lock: it copies, and does nothing else.
+Taker = Callable[[int, int, "list[memoryview]"], Any]
+
+
+class Assembly(Protocol):
+    """A message that comes in pieces."""
+
+    def add(self, piece: memoryview, position: int) -> None: ...
+
+    def finished(self) -> Any: ...
+
 
 WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
 EMPTY, STREAM, TAKEN = range(3)
@@ -44,15 +51,22 @@ EMPTY, STREAM, TAKEN = range(3)
 class Receiver:
     """Takes messages out of a ring."""
 
-    def __init__(self, side: ReaderSide, locks: Locks, turn: SideLock) -> None:
+    def __init__(
+        self,
+        side: ReaderSide,
+        locks: Locks,
+        turn: SideLock,
+        assemble: Callable[[int, int], Assembly],
+    ) -> None:
         self.side = side
         self.ring: ByteRing = side.ring  # type: ignore[assignment]
         self.locks = locks
         self.turn = turn
-        self.kept: _Assembly | None = None  # the part of a stream an interrupted receive has got
+        self.assemble = assemble  # (kind, size) -> where a stream's message comes together
+        self.kept: Assembly | None = None  # the part of a stream an interrupted receive has got
 
     def receive(self, take: Taker, deadline: float | None) -> Any:
-        """The next message, as ``take`` makes it.
+        """The next message, as ``take`` makes it, or as a stream's assembly does.
 
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``.  (A stream that has begun is received to its end, whatever the deadline.)
@@ -67,7 +81,7 @@ class Receiver:
             if state == STREAM:
                 assembly = self._assemble(deadline)
                 if assembly is not None:
-                    return take(assembly.kind, assembly.size, [assembly.bytes()], True)
+                    return assembly.finished()
             elif self.wait(deadline):
                 slept = True
             else:
@@ -90,7 +104,7 @@ class Receiver:
                 return STREAM, None, 0
             if kind not in (DATA, OBJECT):
                 raise damaged(f"frame of kind {kind}")
-            result = take(kind, size, ring.pieces(size), False)
+            result = take(kind, size, ring.pieces(size))
             freed = ring.consume(size)
             words[READS] += 1
             side.settle(not side.has_data(), slept)
@@ -169,7 +183,7 @@ class Receiver:
 
     # --- streams ---------------------------------------------------------------------------------
 
-    def _assemble(self, deadline: float | None) -> _Assembly | None:
+    def _assemble(self, deadline: float | None) -> Assembly | None:
         """Receive a stream under the turn; None: there was none, or it was dropped."""
         words, turn = self.side.words, self.turn
         turn.enter_until(deadline)
@@ -192,7 +206,7 @@ class Receiver:
         keeper = self.side.words[R_KEEPER]
         return not keeper or self.kept is not None or not identity.is_alive(keeper)
 
-    def _collect(self, assembly: _Assembly | None) -> _Assembly | None:
+    def _collect(self, assembly: Assembly | None) -> Assembly | None:
         side, words, lock = self.side, self.side.words, self.side.lock
         try:
             while True:
@@ -215,7 +229,7 @@ class Receiver:
                 self.kept = assembly
             raise
 
-    def _step(self, assembly: _Assembly | None) -> tuple[bool, _Assembly | None, int]:
+    def _step(self, assembly: Assembly | None) -> tuple[bool, Assembly | None, int]:
         """One frame of a stream: (whether that was all, what there is of it, pages freed).
 
         Pages -1: the next frame is not there yet.  Under the lock.
@@ -233,13 +247,16 @@ class Receiver:
         if not left:
             if kind not in WHOLE:
                 return True, None, 0
-            assembly = _Assembly(WHOLE[kind], size)
-            words[R_PART] = size
+            assembly = self.assemble(WHOLE[kind], size)
+            words[R_TOTAL] = words[R_PART] = size
             return False, assembly, ring.consume(0)
         if kind != PART or size > left:
             raise damaged(f"frame of kind {kind} with {size} bytes, where {left} are to come")
         if assembly is not None:
-            assembly.add(ring.pieces(size), left)
+            at = words[R_TOTAL] - left
+            for piece in ring.pieces(size):
+                assembly.add(piece, at)
+                at += len(piece)
         freed = ring.consume(size)
         words[R_PART] = left - size
         if left > size:
@@ -271,32 +288,3 @@ class Receiver:
         if self.kept is not None:
             self.kept = None
             self.side.words[R_KEEPER] = 0
-
-
-class _Assembly:
-    """A streamed message on its way in."""
-
-    def __init__(self, kind: int, size: int) -> None:
-        self.kind = kind
-        self.size = size
-        # Bytes for recv_bytes(); an object's arrays stay where they arrive, and are writable.
-        self._bytes = io.BytesIO() if kind == DATA else None
-        self._room = memoryview(bytearray(size)) if kind == OBJECT else None
-
-    def add(self, pieces: Sequence[memoryview], left: int) -> None:
-        """Add the next pieces; ``left`` bytes were to come before them."""
-        at = self.size - left
-        if self._bytes is not None:
-            self._bytes.seek(at)  # an interrupted add() is done again
-        for piece in pieces:
-            if self._bytes is not None:
-                self._bytes.write(piece)
-            elif self._room is not None:
-                self._room[at : at + len(piece)] = piece
-                at += len(piece)
-
-    def bytes(self) -> memoryview | bytes:
-        if self._bytes is not None:
-            return self._bytes.getvalue()
-        assert self._room is not None
-        return self._room

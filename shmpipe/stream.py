@@ -97,7 +97,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                     side.disarm(asleep)
                     asleep = NOT
                     may_put = may_put or _answered(words[WR_RUNG], ticket) or not side.has_data()
-                broken = side.bell.hung_up() if slept else side.readers_gone()
+                broken = side.bell.hung_up()  # the kernel's own count of readers, every time
                 put = 0
                 if may_put and not broken:
                     # A write that has slept never merges.

@@ -23,7 +23,8 @@ import shmpipe
 from . import support
 from .support import PAGE
 
-KINDS = ("kernel", "shmpipe")
+# The kernel's turn proves the test, not the package, so it is left out of the fast run.
+KINDS = (pytest.param("kernel", marks=pytest.mark.slow), "shmpipe")
 RUNNERS = ("thread", "child")
 POLICIES = ("write-size", "page", "half", "edge-half", "full-edge")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import array
 import ctypes
+import gc
 import mmap
+import pickle
 from collections.abc import Callable
 from multiprocessing import BufferTooShort
 from typing import Any
@@ -12,8 +14,8 @@ from typing import Any
 import numpy
 import pytest
 
-from .links import MiB, both_kinds, both_ways, link_of, numbered
-from .support import run_thread
+from .links import MiB, both_kinds, both_ways, fill_link, link_of, numbered
+from .support import run_child, run_thread
 from .test_connection_api import raises_os_error
 
 # ---------------------------------------------------------------- send_bytes
@@ -329,3 +331,38 @@ def test_into_items_that_are_filled_in_part(duplex: bool) -> None:
         sender.send_bytes(b"\1\2\3\4\5")
         assert receiver.recv_bytes_into(target, 3) == 5
         assert raw(target) == b"\0\0\0\1\2\3\4\5\0\0\0\0"
+
+
+# ---------------------------------------------------------------- garbage
+
+
+def collect_cycles_of_failed_calls() -> None:
+    """Leave views of buffers in cycles that only the collector can free.
+
+    A memoryview that was exported from another one crashes CPython before 3.13 when both become
+    garbage in one cycle, so no call may keep such a pair in its frame when it raises.
+    """
+    with link_of("shmpipe", size=65536) as (receiver, sender):
+        fill_link(sender)
+        with link_of("shmpipe") as (left, right):
+            right.close()
+            failing: list[Callable[[Any], Any]] = [
+                lambda buffer: sender.send_bytes(buffer, timeout=0),
+                lambda buffer: sender.send(pickle.PickleBuffer(bytearray(10_000)), timeout=0),
+                lambda buffer: sender.recv_bytes_into(buffer, timeout=0),
+                lambda buffer: receiver.recv_bytes_into(buffer),
+                lambda buffer: left.send_bytes(buffer),
+                lambda buffer: left.recv_bytes_into(buffer),
+            ]
+            for fail in failing:
+                items = array.array("i", range(20))
+                for buffer in (items, memoryview(items), numpy.arange(20), bytearray(80)):
+                    try:
+                        fail(buffer)
+                    except (TimeoutError, BrokenPipeError, EOFError, BufferTooShort) as error:
+                        error.itself = error  # type: ignore[union-attr]
+                gc.collect()
+
+
+def test_failed_calls_leave_ordinary_garbage() -> None:
+    run_child(collect_cycles_of_failed_calls).join()

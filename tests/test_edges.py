@@ -15,7 +15,18 @@ import pytest
 
 import shmpipe
 
-from .kinds import POLICIES, both_kinds, both_runners, fill, page, pipe_of, resize, start
+from .kinds import (
+    KINDS,
+    POLICIES,
+    asleep,
+    both_kinds,
+    both_runners,
+    fill,
+    page,
+    pipe_of,
+    resize,
+    start,
+)
 from .support import PAGE, run_child, run_thread
 
 EDGE = select.EPOLLET
@@ -46,7 +57,7 @@ class Edges:
         self.epoll.close()
 
 
-@pytest.fixture(params=["kernel", "shmpipe"])
+@pytest.fixture(params=KINDS)
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
     """A non-blocking pipe of four pages."""
     with pipe_of(request.param, 4, nonblocking=True) as both:
@@ -273,7 +284,7 @@ def wait_for_edge(end: Any, block: Any) -> bool:
 def test_sleeping_for_an_edge_of_the_read_end(kind: str, how: str, event: str) -> None:
     with pipe_of(kind, 2, nonblocking=True) as (r, w):
         sleeper = start(how, wait_for_edge, r, lambda: r.read(100), close=[w])
-        sleeper.wait_asleep()
+        asleep(sleeper)
         if event == "data":
             w.write(b"x")
         else:
@@ -287,7 +298,7 @@ def test_sleeping_for_an_edge_of_the_read_end(kind: str, how: str, event: str) -
 def test_sleeping_for_an_edge_of_the_write_end(kind: str, how: str, event: str) -> None:
     with pipe_of(kind, 2, nonblocking=True) as (r, w):
         sleeper = start(how, wait_for_edge, w, lambda: w.write(page(0)), close=[r])
-        sleeper.wait_asleep()
+        asleep(sleeper)
         if event == "space":
             r.read(PAGE)
         elif event == "grow":
@@ -303,8 +314,7 @@ def test_edges_in_parent_and_child_of_one_end(kind: str) -> None:
         # The child has its own registration, of a descriptor that the parent watches, too.
         child = run_child(wait_for_edge, r, lambda: r.read(100), close=[w])
         thread = run_thread(edges.came, 20)
-        child.wait_asleep()
-        thread.wait_asleep()
+        asleep(child, thread)
         w.write(b"x")
         assert thread.join()
         assert child.join()

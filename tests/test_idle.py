@@ -60,7 +60,9 @@ def use(pipes: list[tuple[Any, Any]]) -> None:
 
 
 @both_kinds
-@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+@pytest.mark.parametrize(
+    "used", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["new", "used"]
+)
 def test_sleepers_and_watchers_are_idle(kind: str, used: bool) -> None:
     # Name -> is it about a full pipe's write end, what to call with (end, seconds), is fileno()
     # called before.

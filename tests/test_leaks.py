@@ -184,6 +184,7 @@ def test_copies_in_another_process_are_freed_by_close(method: str) -> None:
         touch(r, w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_pipes_passed_to_started_processes(method: str) -> None:
     with pipe_of("shmpipe") as (r, w):
@@ -206,7 +207,7 @@ def test_pipes_passed_to_started_processes(method: str) -> None:
 
 def test_sleepers_leave_nothing() -> None:
     before = holdings()
-    for _ in range(10):
+    for _ in range(5):
         with pipe_of("shmpipe", 1) as (r, w):
             reader = run_thread(r.read, 1)
             asleep(reader)

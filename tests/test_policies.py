@@ -103,7 +103,8 @@ def test_reading_page_by_page(kind: str, policy: str, pages: int, write_pages: i
         for left in reversed(range(rounds)):
             for after in range(pages - 1, wake, -1):
                 r.read(PAGE)
-                asleep(writer)
+                if after - wake in (1, 2):  # for the others the counts below have to do
+                    asleep(writer)
                 assert unread(r) == after * PAGE, f"woken at A = {after}"
             r.read(PAGE)
             eventually(lambda: unread(r) == pages * PAGE, what=f"not woken at A = {wake}")

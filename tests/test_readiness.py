@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .kinds import both_kinds, fill, pipe_of, resize, set_nonblocking, start, unread
+from .kinds import asleep, both_kinds, fill, pipe_of, resize, set_nonblocking, start, unread
 from .pollers import POLLERS, READ_POLLERS, readable, writable
 from .support import PAGE, START_METHODS, run_child, run_process
 
@@ -206,7 +206,7 @@ def test_only_hang_up_shows_in_the_other_direction(kind: str, state: State) -> N
 def test_pollers_wait_for_data(kind: str, poller: str) -> None:
     with pipe_of(kind) as (r, w):
         child = run_child(READ_POLLERS[poller], r, False, 20, close=[w])
-        child.wait_asleep()
+        asleep(child)
         w.write(b"x")
         assert child.join()
 
@@ -217,7 +217,7 @@ def test_pollers_wait_for_space(kind: str, poller: str) -> None:
     with pipe_of(kind, 2) as (r, w):
         fill(w, 2)
         child = run_child(POLLERS[poller], w, True, 20, close=[r])
-        child.wait_asleep()
+        asleep(child)
         r.read(PAGE)
         assert child.join()
 

@@ -17,24 +17,32 @@ def main() -> int:
     parser.add_argument("--pipe", default="shmpipe", help="stdlib, shmpipe, or a stand-in's name")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one test")
     parser.add_argument("--list", action="store_true", help="only print the names")
-    parser.add_argument("--exceptions", action="store_true", help="run those too that are left out")
+    parser.add_argument(
+        "--exceptions", action="store_true", help="run only those that are left out"
+    )
+    parser.add_argument("--group", action="append", choices=list(selection.GROUPS))
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N slowest")
     parser.add_argument("--output", action="store_true", help="print what the tests printed")
-    parser.add_argument("patterns", nargs="*", help="Class.method with wildcards (default: ours)")
+    parser.add_argument(
+        "patterns",
+        nargs="*",
+        help="Class.method, with wildcards (default: all that are chosen in selection.py)",
+    )
     args = parser.parse_args()
 
     names = runner.available(args.method)
     if args.patterns:
         names = runner.select(names, args.patterns)
-        if not args.exceptions:
-            names = [name for name in names if selection.exception(name) is None]
+    elif args.exceptions:
+        names = list(selection.EXCEPTIONS)
     else:
-        names = selection.chosen(names, args.method, exceptions=args.exceptions)
+        names = selection.chosen(names, args.method, args.group or selection.GROUPS)
     if args.list:
         print("\n".join(names))
         return 0
     start = time.monotonic()
-    report = runner.run_tests(args.method, args.pipe, names, limit=args.limit)
+    report = runner.run_tests(args.method, args.pipe, names, limit=args.limit, jobs=args.jobs)
     for outcome in report.outcomes.values():
         if outcome.outcome in ("failed", "hung", "crashed"):
             print(outcome, end="\n\n")

@@ -41,7 +41,7 @@ def put_in_place() -> None:
     elif PIPE != "stdlib":
         standin = getattr(importlib.import_module("standins"), PIPE)
         for place in PLACES:
-            setattr(place, "Pipe", standin)
+            place.Pipe = standin
         # Looked up on a context it is a method.
         multiprocessing.context.BaseContext.Pipe = lambda self, *a, **k: standin(*a, **k)
     for place in PLACES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import importlib.util
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,17 +58,22 @@ class Report:
         return sum(outcome.pipes for outcome in self.outcomes.values())
 
 
+def installed() -> bool:
+    """Whether this interpreter comes with its tests; a distribution's often does not."""
+    return importlib.util.find_spec("test._test_multiprocessing") is not None
+
+
 def available(method: str) -> list[str]:
     """The names of all tests that this interpreter has for a start method."""
     with tempfile.TemporaryDirectory(prefix="shmpipe-cpython-") as directory:
         run = _Run(Path(directory), method, "stdlib", ())
-        run.watch(BETWEEN)
+        run.watch(BETWEEN, grace=10)
         assert run.tests is not None, run.output()
         return run.tests
 
 
 def select(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """Those of the names that match one of the patterns; for each pattern there must be one."""
+    """Those of the names that match one of the patterns, in the order of the patterns."""
     names = list(names)
     found: dict[str, None] = {}
     for pattern in patterns:
@@ -74,14 +81,46 @@ def select(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def run_tests(method: str, pipe: str, names: Sequence[str], *, limit: float = 120.0) -> Report:
-    """Run the tests of these names; `limit` is the longest that one of them may take."""
+def run_tests(
+    method: str,
+    pipe: str,
+    names: Sequence[str],
+    *,
+    limit: float = 120.0,
+    grace: float = 10.0,
+    jobs: int = 1,
+) -> Report:
+    """Run the tests of these names, divided by classes among `jobs` processes.
+
+    `limit` is for how many seconds one test may run, `grace` for how many the processes that the
+    run leaves behind have time to end.
+    """
+    classes = list(dict.fromkeys(name.partition(".")[0] for name in names))
+    shares = [
+        [name for name in names if name.partition(".")[0] in classes[job::jobs]]
+        for job in range(min(jobs, len(classes)))
+    ]
+    with ThreadPoolExecutor(max(1, len(shares))) as pool:
+        reports = list(
+            pool.map(lambda share: _run_share(method, pipe, share, limit, grace), shares)
+        )
+    report = Report()
+    for part in reports:
+        report.outcomes.update(part.outcomes)
+        report.outside += part.outside
+        report.altered |= part.altered
+        report.left += part.left
+        report.output += part.output
+    return report
+
+
+def _run_share(method: str, pipe: str, names: Sequence[str], limit: float, grace: float) -> Report:
     report = Report()
     remaining = list(names)
     while remaining:
         with tempfile.TemporaryDirectory(prefix="shmpipe-cpython-") as directory:
             run = _Run(Path(directory), method, pipe, remaining)
-            run.watch(limit)
+            run.watch(limit, grace)
             report.outcomes.update(run.outcomes)
             report.outside += run.outside
             report.altered |= run.altered
@@ -139,7 +178,7 @@ class _Run:
     def output(self) -> str:
         return self._output.read_text(errors="replace")
 
-    def watch(self, limit: float) -> None:
+    def watch(self, limit: float, grace: float) -> None:
         try:
             while self.process.poll() is None:
                 self._take_report()
@@ -153,7 +192,7 @@ class _Run:
             if self.tests is None and not self.finished:
                 self._end("crashed", f"the process ended with status {self.process.returncode}")
             else:
-                self._wait_for_others()
+                self._wait_for_others(grace)
         finally:
             self._kill()
 
@@ -199,9 +238,9 @@ class _Run:
                         found.append(int(name))
         return found
 
-    def _wait_for_others(self) -> None:
+    def _wait_for_others(self, grace: float) -> None:
         """Give the resource tracker, the fork server and their kind time to see the end."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + grace
         while (members := self._members()) and time.monotonic() < deadline:
             time.sleep(0.02)
         for pid in members:
