@@ -10,13 +10,21 @@ from . import control
 from .policies import POLICIES
 
 
-def as_bytes(view: memoryview) -> memoryview:
-    """The bytes of a C-contiguous buffer of any format and shape."""
+def as_bytes(buffer: Any) -> memoryview:
+    """The bytes of a C-contiguous buffer of any format and shape.
+
+    TypeError: not a buffer.  BufferError: not contiguous.
+    """
+    view = memoryview(buffer)
     if not view.c_contiguous:
+        view.release()
         raise BufferError("memoryview: underlying buffer is not C-contiguous")
     if view.ndim == 1 and view.format == "B":
         return view
-    return pickle.PickleBuffer(view).raw()
+    try:
+        return view.cast("B")
+    except TypeError:  # a format or a shape that cannot be cast: structures, zeros in the shape
+        return pickle.PickleBuffer(buffer).raw()
 
 
 def check_int(name: str, value: Any) -> int:

@@ -74,19 +74,19 @@ class ByteRing(Ring):
 
     # --- under the readers' lock -----------------------------------------------------------------
 
-    def front(self) -> int:
-        """The header of the first frame; -1: the ring is empty."""
+    def front(self, behind: int = 0) -> int:
+        """The header of the frame ``behind`` bytes after the first; -1: the ring ends before it."""
         words = self.words
         rpos = words[RPOS]
         # Pairs with the publishing store in append().
         wpos = words[WPOS]
-        if rpos == wpos:
+        if behind >= wpos - rpos:
             return -1
         pages = self.pages()
         self._used_checked(rpos, wpos, pages)
         if rpos % ALIGN or wpos % ALIGN:
             raise damaged(f"positions {rpos} and {wpos} between frames")
-        return self.headers[(rpos & ((pages << PAGE_SHIFT) - 1)) >> 3]
+        return self.headers[((rpos + behind) & ((pages << PAGE_SHIFT) - 1)) >> 3]
 
     def pieces(self, size: int) -> list[memoryview]:
         """The ``size`` bytes behind the first header, as one window or, where they wrap, two."""

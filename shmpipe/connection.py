@@ -16,7 +16,7 @@ from .doorbell import Doorbell, doorbells
 from .frames import DATA, OBJECT
 from .locking import Locks, Turns
 from .readers import ReaderSide
-from .receiving import Receiver
+from .receiving import Receiver, Taker
 from .segment import PAGES, RD_FLAGS, WR_FLAGS, Segment
 from .sending import Sender
 from .stats import PipeStats, stats_of
@@ -85,6 +85,7 @@ class Connection:
     _closed = True  # until the construction has succeeded
     _sender: Sender | None = None
     _receiver: Receiver | None = None
+    _late: Exception | None = None  # what unpickling has raised behind a list of good objects
 
     def __init__(
         self, segment: Segment, bell: Doorbell, inward: int, outward: int, spin: float | None
@@ -214,7 +215,8 @@ class Connection:
         """
         sender = self._writing()
         pieces, size, is_object = objects.dump(obj)
-        sender.send(OBJECT if is_object else DATA, pieces, size, _deadline(timeout))
+        kind = OBJECT if is_object else DATA
+        _transmit(sender, kind, pieces, size, _deadline(timeout))
 
     def send_bytes(
         self,
@@ -231,7 +233,7 @@ class Connection:
         """
         sender = self._writing()
         view = _part(buf, offset, size)
-        sender.send(DATA, [view], len(view), _deadline(timeout))
+        _transmit(sender, DATA, [view], len(view), _deadline(timeout))
 
     def try_send_bytes(self, buf: ReadableBuffer, offset: int = 0, size: int | None = None) -> bool:
         """As ``send_bytes``, but False, and nothing sent, if that would have to wait.
@@ -246,7 +248,7 @@ class Connection:
                 f"the pipe takes {sender.capacity()} (see size)"
             )
         try:
-            sender.send(DATA, [view], len(view), 0.0)
+            _transmit(sender, DATA, [view], len(view), 0.0)
         except TimeoutError:
             return False
         return True
@@ -261,7 +263,7 @@ class Connection:
         for obj in objs:
             sender = self._writing()
             pieces, size, is_object = objects.dump(obj)
-            sender.send(OBJECT if is_object else DATA, pieces, size, deadline)
+            _transmit(sender, OBJECT if is_object else DATA, pieces, size, deadline)
             count += 1
         return count
 
@@ -273,7 +275,11 @@ class Connection:
         Arrays are writable if the ones sent were.  Whatever unpickling raises costs this message
         only.
         """
-        return _load(self._reading().receive(_take, _deadline(timeout)))
+        receiver = self._reading()
+        if self._late is not None:
+            error, self._late = self._late, None
+            raise error
+        return _load(receiver.receive(_take, _deadline(timeout)))
 
     def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
         """The next message as bytes.  EOFError as ``recv``.
@@ -310,38 +316,28 @@ class Connection:
         ValueError: offset negative or beyond the buffer.  TypeError: the buffer is read-only.
         """
         receiver = self._reading()
-        with memoryview(buf) as view:
-            if view.readonly:
+        with _contiguous(buf) as whole:
+            if whole.readonly:
                 raise TypeError("a read-write bytes-like object is required")
-            room = as_bytes(view)
             if offset < 0:
                 raise ValueError("negative offset")
-            if offset > len(room):
+            if offset > len(whole):
                 raise ValueError("offset too large")
-            room = room[offset:]
-
-            def take(kind: int, size: int, windows: list[memoryview]) -> Any:
-                if kind != DATA or size > len(room):
-                    return _take(kind, size, windows)
-                at = 0
-                for window in windows:
-                    room[at : at + len(window)] = window
-                    at += len(window)
-                return size
-
-            message = receiver.receive(take, _deadline(timeout))
-            if type(message) is int:
-                return message
-            message = _plain(message)
-            if len(message) > len(room):
-                raise BufferTooShort(message)
-            room[: len(message)] = message
-            return len(message)
+            with whole[offset:] as room:
+                message = receiver.receive(_taker_into(room), _deadline(timeout))
+                if type(message) is int:
+                    return message
+                message = _plain(message)
+                if len(message) > len(room):
+                    raise BufferTooShort(message)
+                room[: len(message)] = message
+                return len(message)
 
     def recv_many(self, max: int | None = None, *, timeout: float | None = None) -> list[Any]:
         """The next objects, in a list: waits for the first, takes the others that are there.
 
-        At most ``max``.  EOFError and TimeoutError as ``recv``, if there is not even one.
+        At most ``max``.  EOFError and TimeoutError as ``recv``, if there is not even one.  Whatever
+        unpickling a later one raises comes out of the next ``recv`` or ``recv_many``.
         """
         if max is not None and max < 1:
             raise ValueError(f"max is {max}: at least 1 is allowed, or None")
@@ -351,11 +347,16 @@ class Connection:
                 objs.append(self.recv(timeout=0.0))
             except (TimeoutError, EOFError):
                 break
+            except Exception as error:  # of unpickling; those before it must not be lost with it
+                self._late = error
+                break
         return objs
 
     def poll(self, timeout: float | None = 0.0) -> bool:
         """Whether there is something to receive, or EOF, within ``timeout`` seconds."""
         receiver = self._reading()
+        if self._late is not None:
+            return True
         try:
             return receiver.poll(_deadline(timeout))
         except EOFError:
@@ -474,12 +475,32 @@ def _deadline(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout
 
 
+def _contiguous(buf: ReadableBuffer) -> memoryview:
+    try:
+        return as_bytes(buf)
+    except BufferError:
+        raise TypeError("a contiguous buffer is required") from None
+
+
+def _transmit(
+    sender: Sender, kind: int, pieces: list[memoryview], size: int, deadline: float | None
+) -> None:
+    """Send; and if that fails, leave no views of the caller's buffers in the traceback's frames.
+
+    (They would keep a bytearray from being resized; and CPython before 3.13 crashes on a view of a
+    view that its garbage collector finds in a cycle, as an exception's frames often are.)
+    """
+    try:
+        sender.send(kind, pieces, size, deadline)
+    except BaseException:
+        for piece in pieces:
+            piece.release()
+        raise
+
+
 def _part(buf: ReadableBuffer, offset: int, size: int | None) -> memoryview:
     """The bytes from ``offset`` on, checked as multiprocessing does."""
-    view = memoryview(buf)
-    if not view.c_contiguous:
-        raise TypeError("a contiguous buffer is required")
-    view = as_bytes(view)
+    view = _contiguous(buf)
     length = len(view)
     if offset < 0:
         raise ValueError("offset is negative")
@@ -508,6 +529,21 @@ def _take(kind: int, size: int, windows: list[memoryview]) -> bytes | objects.Me
             at += len(window)
         return message.finished()
     return bytes(windows[0]) if len(windows) == 1 else b"".join(windows)
+
+
+def _taker_into(room: memoryview) -> Taker:
+    """Copies a message into ``room`` if it fits there, and returns its length."""
+
+    def take(kind: int, size: int, windows: list[memoryview]) -> Any:
+        if kind != DATA or size > len(room):
+            return _take(kind, size, windows)
+        at = 0
+        for window in windows:
+            room[at : at + len(window)] = window
+            at += len(window)
+        return size
+
+    return take
 
 
 def _plain(message: bytes | objects.Message) -> bytes:

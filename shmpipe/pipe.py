@@ -168,13 +168,12 @@ class PipeReader(PipeEnd):
         TypeError: the buffer is read-only.  ValueError: the end is closed.
         """
         side = self._open_side()
-        view = memoryview(buffer)
+        view = as_bytes(buffer)
         if view.readonly:
             raise TypeError(
                 "readinto() argument must be read-write bytes-like object, "
                 f"not {type(buffer).__name__}"
             )
-        view = as_bytes(view)
         return stream.read(side, view, len(view)) if len(view) else 0  # type: ignore[return-value]
 
     def write(self, buffer: ReadableBuffer, /) -> int | None:
@@ -207,7 +206,7 @@ class PipeWriter(PipeEnd):
         closed.
         """
         side = self._open_side()
-        view = as_bytes(memoryview(buffer))
+        view = as_bytes(buffer)
         return stream.write(side, view) if len(view) else 0
 
     def read(self, size: int | None = -1, /) -> bytes | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import identity
-from .bytering import ByteRing
+from .bytering import ALIGN, ByteRing, aligned
 from .frames import ABORT, DATA, LENGTH, OBJECT, PART, WHOLE, close_stream, remaining
 from .locking import Locks, SideLock
 from .primitives import TIMED_OUT
@@ -116,21 +116,34 @@ class Receiver:
     def poll(self, deadline: float | None) -> bool:
         """Sleep until a message can be received; False: ``deadline`` has come.  EOFError: never."""
         while self.wait(deadline):
-            if not self._drop_idle_abort():
+            freed = self._drop_aborted()
+            if freed < 0:
                 return True
+            self.side.wake_writers(freed)
         return False
 
-    def _drop_idle_abort(self) -> bool:
-        """Take away the end of a stream of which nothing is left."""
+    def _drop_aborted(self) -> int:
+        """Take away a stream that was given up and lies in the ring to its end.
+
+        Returns the pages that freed; -1: there is no such stream in front.
+        """
         side, ring, words = self.side, self.ring, self.side.words
         side.lock.enter()
         try:
             words[RD_OWNER] = identity.token
-            idle = not words[R_PART] and ring.front() >> 56 == ABORT
-            if idle:
-                ring.consume(0)
-                side.settle(not side.has_data(), False)
-            return idle
+            front = ring.front()
+            if words[R_PART] or (front >> 56 not in WHOLE and front >> 56 != ABORT):
+                return -1
+            behind = 0
+            while front >> 56 != ABORT:
+                behind += ALIGN + (aligned(front & LENGTH) if front >> 56 == PART else 0)
+                front = ring.front(behind)
+                if front < 0 or front >> 56 not in (PART, ABORT):
+                    return -1
+            words[DROPPED] += 1 if behind else 0
+            freed = ring.consume(behind)
+            side.settle(not side.has_data(), False)
+            return freed
         finally:
             words[RD_OWNER] = 0
             side.lock.release()

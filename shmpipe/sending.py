@@ -148,6 +148,8 @@ class _Sending:
         except BaseException:
             side.abandon(asleep)
             self._give_up()
+            for piece in self.pieces:
+                piece.release()
             raise
 
     def _has_space(self) -> bool:
@@ -164,7 +166,7 @@ class _Sending:
                 return True
             if self.want <= words[LIMIT] << PAGE_SHIFT:
                 return False
-            self.want = 4 * ALIGN
+            self.want = (words[PAGES] << PAGE_SHIFT) // 4 + 4 * ALIGN
             if words[PAGES] < words[LIMIT] or space < self.want:
                 return False
             self.begun = True

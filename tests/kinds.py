@@ -23,9 +23,10 @@ import shmpipe
 from . import support
 from .support import PAGE
 
-# The kernel's turn proves the test, not the package, so it is left out of the fast run.
+# The kernel's turn proves the test, not the package, so it is not part of the fast run.
 KINDS = (pytest.param("kernel", marks=pytest.mark.slow), "shmpipe")
-RUNNERS = ("thread", "child")
+# So are the threads, which go through the same code as the processes.
+RUNNERS = (pytest.param("thread", marks=pytest.mark.slow), "child")
 POLICIES = ("write-size", "page", "half", "edge-half", "full-edge")
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)

@@ -124,10 +124,11 @@ def test_loop_of_wait_and_receive_over_many_children(kind: str, duplex: bool, si
 
     def start(number: int) -> Any:
         receiver, sender = make_link(kind, duplex)
-        run_child(send, sender, number, close=[receiver])
+        senders.append(run_child(send, sender, number, close=[receiver]))
         sender.close()
         return receiver
 
+    senders: list[Any] = []
     open_ends = {start(number): number for number in range(children)}
     found: dict[int, list[int]] = {number: [] for number in range(children)}
     while open_ends:
@@ -141,6 +142,8 @@ def test_loop_of_wait_and_receive_over_many_children(kind: str, duplex: bool, si
                 assert data == bytes(size) and number == open_ends[end]
                 found[number].append(turn)
     assert found == {number: list(range(each)) for number in range(children)}
+    for child in senders:
+        child.join()
 
 
 @both_kinds

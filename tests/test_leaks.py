@@ -34,7 +34,9 @@ def mappings() -> list[str]:
 
 
 def names() -> set[str]:
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    """What is in /dev/shm, but for the semaphores of whoever uses multiprocessing beside us."""
+    found = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return {name for name in found if not name.startswith("sem.mp-")}
 
 
 def threads() -> int:
