@@ -7,10 +7,15 @@ ALIGN, so a header never wraps around the end of the ring.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Union
+
 from .ring import MASK, Ring, damaged
 from .segment import PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, WPOS, Segment
 
 ALIGN = 8
+
+Piece = Union[memoryview, bytes]  # noqa: UP007 - evaluated at run time
 
 
 def aligned(count: int) -> int:
@@ -47,21 +52,36 @@ class ByteRing(Ring):
 
     # --- under the writers' lock -----------------------------------------------------------------
 
-    def append(self, header: int, pieces: list[memoryview], size: int) -> None:
-        """Publish a header and ``size`` bytes; the caller has seen that there is space."""
+    def append(self, header: int, pieces: Sequence[Piece], size: int) -> bool:
+        """Publish a header and ``size`` bytes; False, and nothing done, if they do not fit."""
         words = self.words
-        pages = self.pages()
+        # The writers' own position, loaded anew: another process may share this end.
         wpos = words[WPOS]
-        self._used_checked(words[RPOS], wpos, pages)
-        limit = (pages << PAGE_SHIFT) - 1
-        at = wpos + ALIGN
-        for piece in pieces:
-            self._copy_in(at & limit, piece, limit + 1)
-            at += len(piece)
-        self.headers[(wpos & limit) >> 3] = header
+        capacity = self.pages() << PAGE_SHIFT
+        # Pairs with the store in consume(): what lies below has been copied out.
+        used = wpos - words[RPOS]
+        end = wpos + ALIGN + ((size + ALIGN - 1) & -ALIGN)
+        if not 0 <= used <= capacity:
+            raise damaged(f"{used} bytes in a ring of {capacity}")
+        if end - wpos > capacity - used:
+            return False
+        at = (wpos & (capacity - 1)) + ALIGN
+        if at + size <= capacity:
+            for piece in pieces:
+                self.data[at : at + len(piece)] = piece
+                at += len(piece)
+        else:
+            self._append_around(at, pieces, capacity)
+        self.headers[(wpos & (capacity - 1)) >> 3] = header
         words[W_BYTES] += size
         # Publishes header and bytes to the load of WPOS in front().
-        words[WPOS] = wpos + ALIGN + aligned(size)
+        words[WPOS] = end
+        return True
+
+    def _append_around(self, at: int, pieces: Sequence[Piece], capacity: int) -> None:
+        for piece in pieces:
+            self._copy_in(at & (capacity - 1), memoryview(piece), capacity)
+            at += len(piece)
 
     def _copy_in(self, at: int, source: memoryview, capacity: int) -> None:
         count = len(source)

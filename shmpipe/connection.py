@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing import BufferTooShort, reduction
 from typing import TYPE_CHECKING, Any
 
 from . import control, objects
 from .arguments import as_bytes, check_int, check_sizes, check_spin, check_wake
-from .bytering import ByteRing
+from .bytering import ByteRing, Piece
 from .doorbell import Doorbell, doorbells
 from .frames import DATA, OBJECT
 from .locking import Locks, Turns
@@ -232,8 +232,12 @@ class Connection:
         contiguous.
         """
         sender = self._writing()
-        view = _part(buf, offset, size)
-        _transmit(sender, DATA, [view], len(view), _deadline(timeout))
+        if type(buf) is bytes and offset == 0 and size is None:
+            view: Piece = buf
+        else:
+            view = _part(buf, offset, size)
+        deadline = None if timeout is None else _deadline(timeout)
+        _transmit(sender, DATA, [view], len(view), deadline)
 
     def try_send_bytes(self, buf: ReadableBuffer, offset: int = 0, size: int | None = None) -> bool:
         """As ``send_bytes``, but False, and nothing sent, if that would have to wait.
@@ -291,7 +295,9 @@ class Connection:
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
 
-        message = _plain(receiver.receive(_take, _deadline(timeout)))
+        message = receiver.receive(_take, None if timeout is None else _deadline(timeout))
+        if type(message) is not bytes:
+            message = _plain(message)
         if maxlength is not None and len(message) > maxlength:
             if self._writable:
                 self._readable = False
@@ -483,7 +489,7 @@ def _contiguous(buf: ReadableBuffer) -> memoryview:
 
 
 def _transmit(
-    sender: Sender, kind: int, pieces: list[memoryview], size: int, deadline: float | None
+    sender: Sender, kind: int, pieces: Sequence[Piece], size: int, deadline: float | None
 ) -> None:
     """Send; and if that fails, leave no views of the caller's buffers in the traceback's frames.
 
@@ -494,7 +500,8 @@ def _transmit(
         sender.send(kind, pieces, size, deadline)
     except BaseException:
         for piece in pieces:
-            piece.release()
+            if isinstance(piece, memoryview):
+                piece.release()
         raise
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from . import identity
 from .bytering import ALIGN, ByteRing, aligned
-from .frames import ABORT, DATA, LENGTH, OBJECT, PART, WHOLE, close_stream, remaining
+from .frames import ABORT, LENGTH, OBJECT, PART, WHOLE, close_stream, remaining
 from .locking import Locks, SideLock
 from .primitives import TIMED_OUT
 from .readers import ReaderSide
@@ -23,8 +23,10 @@ from .segment import (
     R_PART,
     R_SPINS,
     R_TOTAL,
+    RD_LONG,
     RD_OWNER,
     RD_TURN_BY,
+    RD_WATCH,
     READS,
     WR_OWNER,
     WR_TURN_BY,
@@ -75,8 +77,10 @@ class Receiver:
         while True:
             state, result, freed = self._try(take, slept)
             if state == TAKEN:
-                self.side.wake_writers(freed)
-                self.side.pass_on(slept, False)
+                if freed:
+                    self.side.wake_writers(freed)
+                if slept:
+                    self.side.pass_on(slept, False)
                 return result
             if state == STREAM:
                 assembly = self._assemble(deadline)
@@ -94,20 +98,21 @@ class Receiver:
         lock.enter()
         try:
             words[RD_OWNER] = identity.token
-            if words[R_PART] or words[RD_TURN_BY] or words[R_KEEPER]:
+            if words[R_PART] or words[RD_TURN_BY]:
                 return STREAM, None, 0
             front = ring.front()
             if front < 0:
                 return EMPTY, None, 0
             kind, size = front >> 56, front & LENGTH
-            if kind in WHOLE or kind == ABORT:
-                return STREAM, None, 0
-            if kind not in (DATA, OBJECT):
+            if kind > OBJECT or kind == 0:
+                if kind in WHOLE or kind == ABORT:
+                    return STREAM, None, 0
                 raise damaged(f"frame of kind {kind}")
             result = take(kind, size, ring.pieces(size))
             freed = ring.consume(size)
             words[READS] += 1
-            side.settle(not side.has_data(), slept)
+            if slept or words[RD_WATCH] or words[RD_LONG]:
+                side.settle(not side.has_data(), slept)
             return TAKEN, result, freed
         finally:
             words[RD_OWNER] = 0

@@ -33,12 +33,15 @@ class Ring:
         self.ends = segment.ends(index)
         self.data = segment.data(index)
         self.max_pages = segment.max_pages
+        self._checked = 0  # the last number of pages that was found good
 
     def pages(self) -> int:
         """How many pages the ring has: a power of two, at most ``max_pages``."""
         pages = self.words[PAGES]
-        if not 0 < pages <= self.max_pages or pages & (pages - 1):
-            raise damaged(f"{pages} pages in a segment for {self.max_pages}")
+        if pages != self._checked:
+            if not 0 < pages <= self.max_pages or pages & (pages - 1):
+                raise damaged(f"{pages} pages in a segment for {self.max_pages}")
+            self._checked = pages
         return pages
 
     def used(self, rpos: int, wpos: int, pages: int) -> int:

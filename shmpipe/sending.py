@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
+from time import monotonic
 
 from . import identity
-from .bytering import ALIGN, ByteRing, aligned
+from .bytering import ALIGN, ByteRing, Piece, aligned
 from .control import both_locks
 from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, PART, close_stream, header, remaining
 from .locking import SideLock
@@ -15,14 +17,18 @@ from .segment import (
     PAGE,
     PAGE_SHIFT,
     PAGES,
+    RD_ARM,
+    RD_LEFT,
+    RD_RUNG,
     W_PART,
     W_SPINS,
     WR_OWNER,
     WR_TURN_BY,
     WR_WANT,
+    WR_WATCH,
     WRITES,
 )
-from .waiting import LONG, NOT, SHORT
+from .waiting import ASK_AFTER, LONG, NOT, SHORT
 from .writers import WriterSide
 
 
@@ -34,30 +40,33 @@ class Sender:
         self.ring: ByteRing = side.ring  # type: ignore[assignment]
         self.turn = turn
 
-    def send(self, kind: int, pieces: list[memoryview], size: int, deadline: float | None) -> None:
+    def send(self, kind: int, pieces: Sequence[Piece], size: int, deadline: float | None) -> None:
         """Send a message of ``size`` bytes, the concatenation of ``pieces``.
 
         TimeoutError: it did not fit before ``deadline``, and nothing of it will be seen.
         BrokenPipeError: nobody can receive any more.
         """
         side, ring, words = self.side, self.ring, self.side.words
-        if side.readers_gone():
+        if (monotonic() - side.asked > ASK_AFTER or words[RD_LEFT]) and side.readers_gone():
             raise _broken()
         lock = side.lock
         lock.enter()
         try:
             words[WR_OWNER] = identity.token
-            whole = not words[WR_TURN_BY] and not words[W_PART]
-            whole = whole and ring.space() >= ALIGN + aligned(size)
+            if words[WR_TURN_BY] or words[W_PART]:
+                whole = False
+            else:
+                whole = ring.append(kind << 56 | size, pieces, size)
             if whole:
-                ring.append(header(kind, size), pieces, size)
                 words[WRITES] += 1
-                side.settle(False)
+                if words[WR_WATCH]:
+                    side.settle(False)
         finally:
             words[WR_OWNER] = 0
             lock.release()
         if whole:
-            side.wake_readers()
+            if words[RD_ARM] != words[RD_RUNG]:
+                side.wake_readers()
         else:
             self.turn.enter_until(deadline)
             try:
@@ -88,13 +97,13 @@ class Sender:
 class _Sending:
     """One message that has to wait for space, sent under the turn."""
 
-    def __init__(self, sender: Sender, kind: int, pieces: list[memoryview], size: int) -> None:
+    def __init__(self, sender: Sender, kind: int, pieces: Sequence[Piece], size: int) -> None:
         self.sender = sender
         self.side = sender.side
         self.ring = sender.ring
         self.kind = kind
         self.size = size
-        self.pieces = pieces
+        self.pieces = [memoryview(piece) for piece in pieces]
         self.left = size
         self.begun = False
         self.want = 0  # bytes of space it waits for
@@ -161,8 +170,7 @@ class _Sending:
         space = ring.space()
         if not self.begun:
             self.want = ALIGN + aligned(self.size)
-            if self.want <= space:
-                ring.append(header(self.kind, self.size), self.pieces, self.size)
+            if ring.append(header(self.kind, self.size), self.pieces, self.size):
                 return True
             if self.want <= words[LIMIT] << PAGE_SHIFT:
                 return False

@@ -6,6 +6,7 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 from __future__ import annotations
 
 import time
+from math import inf
 
 from . import identity
 from .doorbell import Doorbell
@@ -42,7 +43,6 @@ class WriterSide(Side):
         self.lock = locks.writer
         self.lock.repair = self.repair
         self.asked = 0.0  # when the doorbell was last asked for the readers' life
-        self.gone = False
 
     def has_space(self) -> bool:
         return self.ring.used_now() < self.words[LIMIT]
@@ -55,15 +55,15 @@ class WriterSide(Side):
         """
         words = self.words
         now = time.monotonic()
-        if self.gone:  # nobody can come back
-            return True
         if words[RD_LEFT]:
             words[RD_LEFT] = 0  # before asking: a reader that leaves after the answer sets it again
         elif now - self.asked < ASK_AFTER:
             return False
         self.asked = now
-        self.gone = self.bell.hung_up()
-        return self.gone
+        if not self.bell.hung_up():
+            return False
+        self.asked = -inf  # nobody can come back: ask again at once
+        return True
 
     # --- under the lock --------------------------------------------------------------------------
 
