@@ -10,6 +10,7 @@ from .control import (
     F_SETPIPE_SZ,
     F_SETPIPE_WRITE_SZ,
 )
+from .patch import install, installed, uninstall
 from .pipe import PipeEnd, PipeReader, PipeWriter, fcntl, ioctl, pipe
 from .stats import PipeStats
 
@@ -28,6 +29,9 @@ __all__ = [
     "PipeWriter",
     "__version__",
     "fcntl",
+    "install",
+    "installed",
     "ioctl",
     "pipe",
+    "uninstall",
 ]

@@ -17,7 +17,7 @@ from .connection import Connection, Pipe
 def _context_pipe(
     self: multiprocessing.context.BaseContext, duplex: bool = True, **options: Any
 ) -> tuple[Connection, Connection]:
-    """Returns two connection object connected by a pipe: `shmpipe.Pipe` with this context."""
+    """``shmpipe.Pipe()``, made for this context."""
     options.setdefault("context", self)
     return Pipe(duplex, **options)
 
