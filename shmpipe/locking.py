@@ -5,13 +5,14 @@ A side lock is a semaphore (free: 1) with one word beside it, the holder's signa
 while holding one, so whoever waits for long looks whether the holder is still there:
 
 * the signature names a process that is gone: the lock is released on its behalf;
-* the lock is taken but unsigned for LOST_AFTER seconds: its holder died, or was thrown out by an
-  exception, in the few instructions between taking and signing.  It is released too.
+* the lock is taken but unsigned for LOST_AFTER seconds, and no process that could have taken it is
+  on its way: its holder died, or was thrown out by an exception, in the few instructions between
+  taking and signing.  It is released too.
 
 Invariant: whoever acts on its side has taken the semaphore and signed; it clears its signature
 before it posts.  Takers-over exclude each other by a record lock on the segment, which the kernel
 drops when its owner dies, and look again under it.  Assumed, not enforced: no live process stands
-still for LOST_AFTER between taking and signing, which are two adjacent instructions.
+still between taking and signing, which are two adjacent instructions, for GIVEN_UP seconds.
 
 Use, so that no exception from a signal handler can leave the lock behind:
 
@@ -53,6 +54,7 @@ from .segment import (
 
 PATIENCE = 0.1  # seconds between looks at the holder
 LOST_AFTER = 0.4  # seconds without any holder's signature
+GIVEN_UP = 5.0  # seconds without one, although there is a process that may be about to sign
 _RECORDS = 1 << 40  # the record locks lie far behind the end of any segment
 
 _taking_over = threading.Lock()  # record locks do not tell the threads of a process apart
@@ -125,9 +127,17 @@ class SideLock(Semaphore):
                     self._take_over(holder)
             elif unsigned_since is None:
                 unsigned_since = time.monotonic() - PATIENCE
-            elif time.monotonic() - unsigned_since >= LOST_AFTER:
+            elif self._is_lost(time.monotonic() - unsigned_since):
                 self._take_over(holder)
                 unsigned_since = None
+
+    def _is_lost(self, seconds: float) -> bool:
+        """Whether the lock, unsigned for so long, is held by nobody who could go on."""
+        if seconds < LOST_AFTER:
+            return False
+        # A thread of this process, or another process, may just not have got its turn.
+        waiting = self._count() > 0 or identity.another_holder_runs(self.segment.fd)
+        return not waiting or seconds >= GIVEN_UP
 
     def _take_over(self, holder: int) -> None:
         """Post the semaphore for ``holder``, unless somebody else has done so meanwhile.

@@ -34,8 +34,9 @@ _PLACES: tuple[tuple[Any, Any], ...] = (
     (multiprocessing.context.BaseContext, _context_pipe),
 )
 
-_lock = threading.Lock()
-_depth = 0
+# Reentrant: a signal handler may fork, or use `installed`, in the middle of the functions below.
+_lock = threading.RLock()
+_depth = 0  # more than 0 while anything is in place, so that a handler does not take it for found
 _originals: list[Any] = []
 
 # A child forked by one thread while another is in here would find the lock taken for good.
@@ -54,11 +55,11 @@ def install() -> None:
     """
     global _depth
     with _lock:
-        if _depth == 0:
+        _depth += 1
+        if _depth == 1:
             _originals[:] = [vars(owner)["Pipe"] for owner, _ in _PLACES]
             for owner, ours in _PLACES:
                 owner.Pipe = ours
-        _depth += 1
 
 
 def uninstall() -> None:
@@ -71,12 +72,11 @@ def uninstall() -> None:
     with _lock:
         if _depth == 0:
             raise RuntimeError("uninstall() without an install() before it")
-        _depth -= 1
-        if _depth == 0:
+        if _depth == 1:
             for (owner, ours), original in zip(_PLACES, _originals, strict=True):
                 if vars(owner)["Pipe"] is ours:
                     owner.Pipe = original
-            _originals.clear()
+        _depth -= 1
 
 
 @contextmanager

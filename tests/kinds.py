@@ -23,9 +23,9 @@ import shmpipe
 from . import support
 from .support import PAGE
 
-# The kernel's turn proves the test, not the package, so it is not part of the fast run.
+# Not in the fast run: the kernel's turn, which proves the test and not the package, and threads,
+# which go through the same code as processes.
 KINDS = (pytest.param("kernel", marks=pytest.mark.slow), "shmpipe")
-# So are the threads, which go through the same code as the processes.
 RUNNERS = (pytest.param("thread", marks=pytest.mark.slow), "child")
 POLICIES = ("write-size", "page", "half", "edge-half", "full-edge")
 

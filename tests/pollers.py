@@ -10,6 +10,7 @@ import asyncio
 import multiprocessing.connection
 import select
 import selectors
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -101,9 +102,23 @@ POLLERS: dict[str, Poller] = {
 READ_POLLERS: dict[str, Poller] = {**POLLERS, "wait": by_wait}
 
 
+_standing: weakref.WeakKeyDictionary[Any, select.epoll] = weakref.WeakKeyDictionary()
+
+
+def stand(*ends: Any) -> None:
+    """Register the ends for good with pollers that `readable` and `writable` ask from now on.
+
+    Each call of fileno() could put right what the descriptor shows; whoever has registered it once
+    does not call it again.
+    """
+    for end in ends:
+        _standing[end] = select.epoll()
+        _standing[end].register(end, select.EPOLLIN if end.readable() else select.EPOLLOUT)
+
+
 def readable(r: Any) -> bool:
-    return by_poll(r, False)
+    return bool(_standing[r].poll(0)) if r in _standing else by_poll(r, False)
 
 
 def writable(w: Any) -> bool:
-    return by_poll(w, True)
+    return bool(_standing[w].poll(0)) if w in _standing else by_poll(w, True)

@@ -106,7 +106,7 @@ def test_duplex_and_options_are_passed_on(method: str) -> None:
                 pipe(color="red")
 
 
-def test_the_start_method_stays_open() -> None:
+def test_the_start_method_stays_open(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c"]
         + [
@@ -119,6 +119,7 @@ def test_the_start_method_stays_open() -> None:
             "multiprocessing.set_start_method('spawn')\n"
             "print('done')\n"
         ],
+        cwd=tmp_path,  # It is first on the path; a shmpipe there would be found.
         capture_output=True,
         text=True,
         timeout=50,
@@ -244,6 +245,57 @@ def test_threads() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert all_standard()
+
+
+class SlowPlace:
+    """Something with a Pipe, which takes time to change."""
+
+    def __init__(self) -> None:
+        vars(self)["Pipe"] = "standard"
+        self.__dict__.update(reached=threading.Event(), go=threading.Event())
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self.reached.set()
+        assert self.go.wait(30)
+        vars(self)[name] = value
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> SlowPlace:
+    slow = SlowPlace()
+    monkeypatch.setattr(patch, "_PLACES", ((slow, "ours"),))
+    return slow
+
+
+def test_install_waits_for_another_install(place: Any) -> None:
+    first = run_thread(shmpipe.install)
+    assert place.reached.wait(30)
+    second = run_thread(shmpipe.install)
+    second.wait_asleep()  # It must not return before the pipe is in place.
+    place.go.set()
+    first.join()
+    second.join()
+    shmpipe.uninstall()
+    assert place.Pipe == "ours"
+    shmpipe.uninstall()
+    assert place.Pipe == "standard"
+
+
+def test_install_waits_for_an_uninstall(place: Any) -> None:
+    place.go.set()
+    shmpipe.install()
+    place.go.clear()
+    place.reached.clear()
+    first = run_thread(shmpipe.uninstall)
+    assert place.reached.wait(30)
+    second = run_thread(shmpipe.install)
+    second.wait_asleep()
+    place.go.set()
+    first.join()
+    second.join()
+    assert place.Pipe == "ours"
+    shmpipe.uninstall()
+    assert place.Pipe == "standard"
 
 
 def install_once() -> bool:

@@ -57,7 +57,7 @@ def test_reader_killed_in_read(kind: str) -> None:
 
 @both_kinds
 def test_write_right_after_the_readers_death(kind: str) -> None:
-    for _ in range(20):
+    for _ in range(10):
         with pipe_of(kind) as (r, w):
             reader = run_child(hold, close=[w])
             r.close()

@@ -31,7 +31,8 @@ from .support import PAGE, eventually, run_child, run_thread
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 # How long the writer has been asleep: it begins on a semaphore and changes to its doorbell later.
-early_and_late = pytest.mark.parametrize("when", ["early", "late"])
+LATE = pytest.param("late", marks=pytest.mark.slow)
+early_and_late = pytest.mark.parametrize("when", ["early", LATE])
 
 
 def first_wake(policy: str, pages: int, write_pages: int = 1) -> int:
@@ -87,7 +88,7 @@ def test_the_table() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "policy", "pages", "write_pages"),
-    [("kernel", "full-edge", pages, 1) for pages in (16, 4, 2, 1)]
+    [pytest.param("kernel", "full-edge", n, 1, marks=pytest.mark.slow) for n in (16, 4, 2, 1)]
     + [("shmpipe", *case) for case in CASES],
 )
 def test_reading_page_by_page(kind: str, policy: str, pages: int, write_pages: int) -> None:
@@ -120,7 +121,8 @@ def test_reading_page_by_page(kind: str, policy: str, pages: int, write_pages: i
 
 @pytest.mark.parametrize(
     ("policy", "pages", "write_pages", "when"),
-    [(*case, "early") for case in CASES] + [(*case, "late") for case in CASES if case[1] == 4],
+    [(*case, "early") for case in CASES]
+    + [pytest.param(*case, "late", marks=pytest.mark.slow) for case in CASES if case[1] == 4],
 )
 def test_reading_several_pages_at_once(
     policy: str, pages: int, write_pages: int, when: str

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from .kinds import asleep, both_kinds, fill, pipe_of, resize, set_nonblocking, start, unread
-from .pollers import POLLERS, READ_POLLERS, readable, writable
-from .support import PAGE, START_METHODS, run_child, run_process
+from .pollers import POLLERS, READ_POLLERS, readable, stand, writable
+from .support import PAGE, START_METHODS, Flag, run_child, run_process
 
 every_poller = pytest.mark.parametrize("poller", POLLERS)
 every_read_poller = pytest.mark.parametrize("poller", READ_POLLERS)
-# When fileno() is called first: on the new pipe, or only in the state that is asked about.
+# Registered once, on the new pipe; or only in the state that is asked about.
 early_and_late = pytest.mark.parametrize("early", [True, False], ids=["early", "late"])
 
 
@@ -167,8 +167,11 @@ def test_read_end_in_every_state(kind: str, poller: str, early: bool) -> None:
             continue
         with pipe_of(kind, 4) as (r, w):
             if early:
-                assert not ask(r, False, 0)
+                stand(r)
+                assert not readable(r)
             state(r, w)
+            if early:
+                assert readable(r) == expected, state.__name__
             for _ in range(2):  # asking changes nothing
                 assert ask(r, False, 0) == expected, state.__name__
 
@@ -183,8 +186,11 @@ def test_write_end_in_every_state(kind: str, poller: str, early: bool) -> None:
             continue
         with pipe_of(kind, 4) as (r, w):
             if early:
-                assert ask(w, True, 0)
+                stand(w)
+                assert writable(w)
             state(r, w)
+            if early:
+                assert writable(w) == expected, state.__name__
             for _ in range(2):
                 assert ask(w, True, 0) == expected, state.__name__
 
@@ -225,8 +231,7 @@ def test_pollers_wait_for_space(kind: str, poller: str) -> None:
 @both_kinds
 def test_calls_that_do_not_block_do_not_sleep(kind: str) -> None:
     with pipe_of(kind, 1, nonblocking=True) as (r, w):
-        assert writable(w)
-        assert not readable(r)
+        stand(r, w)
         before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         for _ in range(300):
             fill(w, 1)
@@ -248,7 +253,7 @@ def test_calls_that_do_not_block_do_not_sleep(kind: str) -> None:
 def test_full_pipe_read_byte_by_byte(kind: str, early: bool) -> None:
     with pipe_of(kind, 2) as (r, w):
         if early:
-            assert writable(w)
+            stand(w)
         fill(w, 2)
         for count, expected in ((1, False), (4094, False), (1, True), (1, True)):
             r.read(count)
@@ -262,7 +267,7 @@ def test_full_pipe_read_byte_by_byte(kind: str, early: bool) -> None:
 def test_short_pages(kind: str, early: bool) -> None:
     with pipe_of(kind, 2) as (r, w):
         if early:
-            assert writable(w)
+            stand(w)
         w.write(bytes(2049))
         w.write(bytes(2049))
         assert not writable(w)
@@ -299,7 +304,7 @@ def test_random_steps(kind: str, early: bool, pages: int, seed: int) -> None:
         pipe_of("kernel", pages, nonblocking=True) as (kr, kw),
     ):
         if early:
-            readable(r), writable(w)
+            stand(r, w)
         for step in range(400):
             count = chance.choice([1, 10, 100, 2049, 4095, 4096, 4097, 9000])
             action = chance.random()
@@ -336,7 +341,9 @@ def test_fileno_stays_the_same(kind: str, side: int) -> None:
         ends[side].fileno()
 
 
-def answer_questions(r: Any, w: Any, questions: Any) -> None:
+def answer_questions(r: Any, w: Any, early: bool, questions: Any) -> None:
+    if early:
+        stand(r, w)
     while questions.recv():
         questions.send((readable(r), writable(w)))
 
@@ -349,9 +356,8 @@ def test_level_in_another_process(kind: str, early: bool, method: str) -> None:
     questions, theirs = multiprocessing.Pipe()
     with pipe_of(kind, 2) as (r, w), questions, theirs:
         if early:
-            assert not readable(r)
-            assert writable(w)
-        process = run_process(method, answer_questions, r, w, theirs)
+            stand(r, w)
+        process = run_process(method, answer_questions, r, w, early, theirs)
 
         def shown() -> tuple[bool, bool]:
             questions.send(True)
@@ -373,12 +379,31 @@ def test_level_in_another_process(kind: str, early: bool, method: str) -> None:
 
 
 @both_kinds
+def test_data_taken_by_a_process_from_before(kind: str) -> None:
+    """It was there before this one began to watch, which was when data was in already."""
+    with pipe_of(kind, 2) as (r, w), Flag() as go:
+
+        def read_when_told() -> int:
+            go.wait()
+            return len(r.read(1 << 20))
+
+        child = run_child(read_when_told, close=[w])
+        fill(w, 2)
+        stand(r, w)
+        assert readable(r)
+        assert not writable(w)
+        go.set()
+        assert child.join() == 2 * PAGE
+        assert not readable(r)
+        assert writable(w)
+
+
+@both_kinds
 @early_and_late
 def test_changes_by_another_process_show_here(kind: str, early: bool) -> None:
     with pipe_of(kind, 2) as (r, w):
         if early:
-            assert not readable(r)
-            assert writable(w)
+            stand(r, w)
         start("child", fill, w, 2, close=[r]).join()
         assert readable(r)
         assert not writable(w)

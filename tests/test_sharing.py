@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import socket
 import struct
@@ -354,15 +353,14 @@ def test_receiver_goes_away_in_the_middle_of_a_message(
     sending.join(60)
     sender.send_bytes(b"behind it")
     sender.close()
-    assert process.join() == [numbered(1, 8 * MiB), b"behind it"]
+    # A fork copies the frames of the thread that is inside of send_bytes(), for ever.
+    assert process.join(20) == [numbered(1, 8 * MiB), b"behind it"]
 
 
 def test_copies_hold_the_link_open_as_long_as_they_live() -> None:
     with link_of("shmpipe", False) as (receiver, sender), Flag() as go:
         child = run_child(go.wait, close=[receiver])
         process = run_process("spawn", receive_all, receiver)
-        process_up = run_process("spawn", os.getpid).join()
-        assert process_up != os.getpid()
         receiver.close()
         sender.send_bytes(b"x")
         sender.close()

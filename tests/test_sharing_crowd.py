@@ -109,17 +109,15 @@ def test_eight_senders_and_four_receivers(
 ) -> None:
     senders, receivers, count = 8, 4, 12
     with link_of("shmpipe", duplex, size=size) as (receiver, sender):
-        # Half of each are threads of this process; processes first, as forks copy what threads do.
+        # Half of each are threads of this process.
         receiving_ones = [
-            start("child" if i < receivers // 2 else "thread", receive_messages, receiver, receiving,
-                  close=[sender])
-            for i in range(receivers)
-        ]  # fmt: skip
+            start(how, receive_messages, receiver, receiving, close=[sender])
+            for how in ("child", "thread") * (receivers // 2)
+        ]
         sending_ones = [
-            start("child" if i < senders // 2 else "thread", send_messages, sender, i, count,
-                  3 * MiB, sending, close=[receiver])
-            for i in range(senders)
-        ]  # fmt: skip
+            start(how, send_messages, sender, who, count, 3 * MiB, sending, close=[receiver])
+            for who, how in enumerate(("child", "thread") * (senders // 2))
+        ]
         for one in sending_ones:
             one.join(60)
         sender.close()
@@ -161,6 +159,7 @@ def test_large_and_small_senders_do_not_mix(duplex: bool) -> None:
 
 
 def both_directions(end: Any, me: int, count: int, largest: int) -> Found:
+    """Send, and meanwhile receive what two senders at the other end send."""
     sending = run_thread(send_messages, end, me, count, largest)
     found = [check_message(end.recv_bytes()) for _ in range(2 * count)]
     sending.join()
@@ -171,12 +170,13 @@ def both_directions(end: Any, me: int, count: int, largest: int) -> Found:
 def test_both_directions_at_a_time() -> None:
     count = 15
     with link_of("shmpipe", size=64 * KiB) as (a, b):
-        children = [run_child(both_directions, a, who, count, MiB) for who in (0, 1)]
-        children += [run_child(both_directions, b, who, count, MiB) for who in (2, 3)]
-        parts = [child.join(50) for child in children]
-    for side, senders in ((parts[:2], (2, 3)), (parts[2:], (0, 1))):
-        everything = Counter(item for part in side for item in part)
-        assert everything == Counter((who, n) for who in senders for n in range(count))
+        both = [run_child(both_directions, end, who, count, MiB) for who, end in enumerate((a, b))]
+        senders = [run_child(send_messages, end, who, count, MiB) for who, end in ((2, a), (3, b))]
+        for one in senders:
+            one.join()
+        from_b, from_a = (child.join() for child in both)
+    for found, expected in ((from_b, (1, 3)), (from_a, (0, 2))):
+        assert Counter(found) == Counter((who, n) for who in expected for n in range(count))
 
 
 @pytest.mark.slow

@@ -59,6 +59,9 @@ GROUPS: dict[str, list[str]] = {
     ],
 }
 
+# Not in every version that we run on, or not for every start method.
+RARE = {"FailingInitializerResourcesTest.test_{method}"}
+
 # Tests that spend seconds in sleep().
 SLEEPERS = [
     "TestWait.test_wait_timeout",

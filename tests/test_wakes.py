@@ -1,0 +1,122 @@
+"""Wake-ups that get lost in the first moments of a sleep.
+
+A sleeper looks again by itself after 20 ms, so that a lost wake-up shows in no single call. A few
+hundred in a row take seconds instead of a fraction of one; the limit is far from both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .kinds import fill, page, pipe_of
+from .support import PAGE, run_child
+
+ROUNDS = 300
+LIMIT = 3.0  # seconds; with every wake-up lost it would be ROUNDS * 0.02
+SLEEPERS = 3
+
+
+@contextlib.contextmanager
+def no_stalls() -> Iterator[None]:
+    begin = time.monotonic()
+    yield
+    assert time.monotonic() - begin < LIMIT, "sleepers were not woken but looked by themselves"
+
+
+class Gate:
+    """Lets so many through, in whatever process."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+
+    def open(self, count: int, ticket: bytes = b"+") -> None:
+        os.write(self.writer, ticket * count)
+
+    def passed(self) -> bool:
+        return os.read(self.reader, 1) == b"+"
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.reader)
+        os.close(self.writer)
+
+
+def take_turns(call: Any, argument: Any, gate: Gate) -> None:
+    """One call each time the gate lets through, so that nobody does the work of the others."""
+    while gate.passed():
+        call(argument)
+
+
+def wait_for(end: Any, name: str, count: int) -> None:
+    """Until a statistic reaches a count; briefly, so that a sleeper is still in its first phase."""
+    deadline = time.monotonic() + 20
+    while getattr(end.stats(), name) < count:
+        assert time.monotonic() < deadline, (name, count, end.stats())
+        time.sleep(0.0002)
+
+
+@contextlib.contextmanager
+def sleepers(call: Any, argument: Any, other: Any) -> Iterator[Gate]:
+    """Children that make a call each time they are let through the gate."""
+    with Gate() as gate:
+        children = [
+            run_child(take_turns, call, argument, gate, close=[other]) for _ in range(SLEEPERS)
+        ]
+        yield gate
+        gate.open(SLEEPERS, b"-")
+        for child in children:
+            child.join()
+
+
+# All at once: whoever is woken and leaves something wakes the next one. One by one: whoever leaves
+# nothing does not make the other side believe that nobody sleeps any more.
+several = pytest.mark.parametrize("at_once", [SLEEPERS, 1], ids=["all at once", "one by one"])
+
+
+@several
+def test_readers(at_once: int) -> None:
+    with pipe_of("shmpipe", spin=0) as (r, w), sleepers(r.read, 1, w) as gate, no_stalls():
+        for number in range(0, SLEEPERS * ROUNDS, SLEEPERS):
+            gate.open(SLEEPERS)
+            wait_for(r, "reader_sleeps", number + SLEEPERS)
+            for done in range(at_once, SLEEPERS + 1, at_once):
+                w.write(b"x" * at_once)
+                wait_for(r, "bytes_read", number + done)
+
+
+@several
+def test_writers(at_once: int) -> None:
+    with (
+        pipe_of("shmpipe", 4, spin=0) as (r, w),
+        sleepers(w.write, page(1), r) as gate,
+        no_stalls(),
+    ):
+        fill(w, 4)
+        for number in range(0, SLEEPERS * ROUNDS, SLEEPERS):
+            gate.open(SLEEPERS)
+            wait_for(r, "writer_sleeps", number + SLEEPERS)
+            for done in range(at_once, SLEEPERS + 1, at_once):
+                r.read(at_once * PAGE)
+                wait_for(r, "bytes_written", (4 + number + done) * PAGE)
+
+
+def test_messages_there_and_back() -> None:
+    def answer() -> None:
+        for _ in range(10 * ROUNDS):
+            w2.write(r1.read(10))
+
+    with pipe_of("shmpipe", spin=0) as (r1, w1), pipe_of("shmpipe", spin=0) as (r2, w2):
+        child = run_child(answer, close=[w1, r2])
+        with no_stalls():
+            for _ in range(10 * ROUNDS):
+                w1.write(b"x")
+                assert r2.read(10) == b"x"
+        child.join()
