@@ -64,7 +64,7 @@ class Workload:
     first_count: int = 1  # where calibration starts
     max_count: int = 10_000_000
     subject: str = "shmpipe"  # whose ratios to the others are reported
-    per: str = "million"  # CPU and switches: for a "GB" or a "million"
+    per: str = "million"  # CPU and switches: for a "GB", a "million" or "one"
 
     def contender(self, name: str) -> Contender | None:
         for contender in self.contenders:

@@ -62,7 +62,8 @@ def _style(document: dict[str, Any], name: str) -> dict[str, Any]:
         )
     )
     if name.startswith(PREFIX):
-        return {"color": "black", "linestyle": ":", "label": name}
+        style = {"memcpy": ":", "compiled method": "-."}.get(name.removeprefix(PREFIX), "--")
+        return {"color": "black", "linewidth": 1, "linestyle": style, "label": name}
     number = names.index(name)
     return {
         "color": f"C{number % 10}",
@@ -95,7 +96,7 @@ def _rates(document: dict[str, Any], streams: list[dict[str, Any]], verb: str, p
     axes.set_xticks(sizes, [size_name(size, " ") for size in sizes])
     axes.set_xlabel("size of the message")
     axes.set_ylabel("messages per second")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower left")
     _save(figure, path)
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+STOPPING = {signal.SIGINT, signal.SIGTERM}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -116,15 +117,20 @@ class Crew:
         up_read, up_write = os.pipe()
         down_read, down_write = os.pipe()
         parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            os.close(up_read)
-            os.close(down_write)
-            _child(parent, Post(up_write, down_read), function, args)
+        # A Ctrl-C must not be taken by the child while it still is a copy of this process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                os.close(up_read)
+                os.close(down_write)
+                _child(parent, Post(up_write, down_read), function, args)
+            self._members.append(_Member(pid, up_read, down_write, bytearray()))
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+        member = self._members[-1]
         os.close(up_write)
         os.close(down_read)
-        member = _Member(pid, up_read, down_write, bytearray())
-        self._members.append(member)
         self._expect(member, b"r")
 
     def run(self) -> tuple[list[Any], Usage]:
@@ -187,6 +193,8 @@ class Crew:
             self._receive([member])
         if member.received[:1] == b"e":
             raise MemberFailed(pickle.loads(memoryview(member.received)[1:])[1])
+        if not member.ended:
+            os.kill(member.pid, signal.SIGKILL)
         _, status = os.waitpid(member.pid, 0)
         member.reaped = True
         raise MemberFailed(f"ended with {_status(status)}")
@@ -205,6 +213,7 @@ def _child(parent: int, post: Post, function: Callable[..., Any], args: tuple[An
             os._exit(1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         gc.freeze()  # A collection must not copy the pages that are shared with the parent.
         try:
             result = function(post, *args)

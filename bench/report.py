@@ -19,9 +19,17 @@ def quantity(value: float) -> str:
     return f"{scaled:.{digits}f}{prefix}"
 
 
+def ratio(times: float) -> str:
+    """At least two digits that say something."""
+    if times >= 100:
+        return f"{times:.0f}"
+    return f"{times:.2f}" if times >= 0.1 else f"{times:.2g}"
+
+
 def _columns(workload: dict[str, Any]) -> list[str]:
-    per = "GB" if workload["per"] == "GB" else f"million {workload['unit']}s"
-    found = [f"time per {workload['unit']}"]
+    unit = workload["unit"]
+    per = {"GB": "GB", "million": f"million {unit}s", "one": unit}[workload["per"]]
+    found = [f"time per {unit}"]
     if "latency" in _first(workload):
         found = ["mean", "p50", "p99", "p99.9"]
     elif workload["size"]:
@@ -52,7 +60,7 @@ def _cells(workload: dict[str, Any], contender: dict[str, Any]) -> list[str]:
         *found,
         f"{median['cpu_seconds_per']:.3g}",
         quantity(median["switches_per"]).strip(),
-        "" if times is None else f"{times:.2f}" if times < 100 else f"{times:.0f}",
+        "" if times is None else ratio(times),
     ]
 
 
@@ -118,7 +126,8 @@ def markdown(document: dict[str, Any]) -> str:
     out = [
         f"Measured {document['date'][:10]}: {', '.join(filter(None, about))}.",
         f"shmpipe {document['versions']['shmpipe']}, engine {document['engine']}; {versions}.",
-        f"Medians of {plan['rounds']} rounds, in each of which all took their turn.",
+        f"Medians of {plan['rounds']} rounds, in each of which all took their turn. The last",
+        "column: how many times as fast ours is, as the median of the ratios round by round.",
     ]
     for name, reason in document["skipped"].items():
         out.append(f"Skipped: {name} ({reason}).")

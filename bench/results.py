@@ -91,7 +91,9 @@ def workload_entry(workload: Workload) -> dict[str, Any]:
 
 def _amount(workload: Workload, sample: Sample) -> float:
     """What CPU seconds and context switches are divided by."""
-    return sample.bytes / 1e9 if workload.per == "GB" else sample.count / 1e6
+    if workload.per == "GB":
+        return sample.bytes / 1e9
+    return sample.count / 1e6 if workload.per == "million" else sample.count
 
 
 def _contender_entry(

@@ -15,7 +15,10 @@ def as_bytes(buffer: Any) -> memoryview:
 
     TypeError: not a buffer.  BufferError: not contiguous.
     """
-    view = memoryview(buffer)
+    try:
+        view = memoryview(buffer)
+    except ValueError:  # a format that Python does not know (NumPy's dates): the bytes alone
+        return memoryview(b"".join((buffer,)))
     if not view.c_contiguous:
         view.release()
         raise BufferError("memoryview: underlying buffer is not C-contiguous")

@@ -14,13 +14,13 @@ from .arguments import as_bytes, check_int, check_sizes, check_spin, check_wake
 from .bytering import ByteRing, Piece
 from .doorbell import Doorbell, doorbells
 from .frames import DATA, OBJECT
-from .locking import Locks, Turns
+from .locking import Locks
 from .readers import ReaderSide
 from .receiving import Receiver, Taker
 from .segment import PAGES, RD_FLAGS, WR_FLAGS, Segment
 from .sending import Sender
 from .stats import PipeStats, stats_of
-from .waiting import Side
+from .waiting import NOT, Side
 from .writers import WriterSide
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ class Connection:
         self._rings = (inward, outward)
         self._spin = spin
         if inward >= 0:
-            ring, locks, turns = _parts(segment, inward)
+            ring, locks = _parts(segment, inward)
             reader = ReaderSide(ring, locks, bell, spin)
-            self._receiver = Receiver(reader, locks, turns.reader, _assemble)
+            self._receiver = Receiver(reader, locks, locks.reader_turn, _assemble)
             segment.sides.add(reader)
         if outward >= 0:
-            ring, locks, turns = _parts(segment, outward)
+            ring, locks = _parts(segment, outward)
             writer = WriterSide(ring, locks, bell, spin)
-            self._sender = Sender(writer, turns.writer)
+            self._sender = Sender(writer, locks.writer_turn)
             segment.sides.add(writer)
         self._readable = inward >= 0
         self._writable = outward >= 0
@@ -443,13 +443,12 @@ def Pipe(
     return first, Connection(segment, right, 1 if duplex else -1, 0, spin)
 
 
-def _parts(segment: Segment, number: int) -> tuple[ByteRing, Locks, Turns]:
+def _parts(segment: Segment, number: int) -> tuple[ByteRing, Locks]:
     """A ring and its locks, made once for all ends of this process."""
     if number not in segment.parts:
         ring = ByteRing(segment, number)
-        locks = Locks(segment, number, ring.words)
-        segment.parts[number] = ring, locks, Turns(segment, number, ring.words)
-    parts: tuple[ByteRing, Locks, Turns] = segment.parts[number]
+        segment.parts[number] = ring, Locks(segment, number)
+    parts: tuple[ByteRing, Locks] = segment.parts[number]
     return parts
 
 
@@ -499,6 +498,7 @@ def _transmit(
     try:
         sender.send(kind, pieces, size, deadline)
     except BaseException:
+        sender.side.recover(NOT)
         for piece in pieces:
             if isinstance(piece, memoryview):
                 piece.release()

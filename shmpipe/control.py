@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 
-from . import identity
+from .locking import SideLock
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -20,8 +19,6 @@ from .segment import (
     PAGE_SHIFT,
     PAGES,
     POLICY,
-    RD_OWNER,
-    WR_OWNER,
     WRITE_PAGES,
     Segment,
 )
@@ -79,29 +76,32 @@ def check_growth(pages: int, max_pages: int) -> None:
         )
 
 
-@contextmanager
-def both_locks(side: Side) -> Iterator[None]:
-    """Readers and writers are kept out; always taken in this order."""
-    words, locks = side.words, side.locks
-    locks.reader.enter()
+def enter_both(reader: SideLock, writer: SideLock) -> None:
+    """Keep readers and writers out; always in this order."""
+    reader.enter()
     try:
-        words[RD_OWNER] = identity.token
-        locks.writer.enter()
-        try:
-            words[WR_OWNER] = identity.token
-            yield
-        finally:
-            words[WR_OWNER] = 0
-            locks.writer.release()
+        writer.enter()
+    except BaseException:
+        reader.release()
+        reader.leave()
+        raise
+
+
+def leave_both(reader: SideLock, writer: SideLock) -> None:
+    try:
+        writer.release()
+        writer.leave()
     finally:
-        words[RD_OWNER] = 0
-        locks.reader.release()
+        reader.release()
+        reader.leave()
 
 
 def set_size(side: Side, arg: int, max_pages: int) -> int:
     ring = side.ring
     pages = round_size(arg)
-    with both_locks(side):
+    reader, writer = side.locks.reader, side.locks.writer
+    enter_both(reader, writer)
+    try:
         if pages > side.words[LIMIT]:
             check_growth(pages, max_pages)
         if side.words[WRITE_PAGES] > pages:
@@ -111,6 +111,8 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
         ring.resize(ring.pages_at(pages))
         side.words[LIMIT] = pages
         woken = ring.used_now() < pages
+    finally:
+        leave_both(reader, writer)
     # A resize frees slots without a read, so it has to do the waking itself.
     if woken:
         side.resized()
@@ -120,8 +122,12 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
 
 
 def set_write_size(side: Side, arg: int) -> int:
-    with both_locks(side):
+    reader, writer = side.locks.reader, side.locks.writer
+    enter_both(reader, writer)
+    try:
         threshold = side.words[WRITE_PAGES] = round_write_size(arg, side.words[LIMIT])
+    finally:
+        leave_both(reader, writer)
     side.level_changed()
     return threshold << PAGE_SHIFT
 
@@ -161,8 +167,12 @@ def request(side: Side, number: int) -> int:
     """ioctl() on an end."""
     if number != FIONREAD:
         raise OSError(errno.ENOTTY, f"ioctl {number:#x} is not one for a pipe (FIONREAD is)")
-    with both_locks(side):
+    reader, writer = side.locks.reader, side.locks.writer
+    enter_both(reader, writer)
+    try:
         return side.ring.unread()
+    finally:
+        leave_both(reader, writer)
 
 
 def first_settings(ring: Ring, pages: int, threshold: int, policy: int) -> None:

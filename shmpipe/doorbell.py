@@ -45,6 +45,7 @@ import os
 import select
 import socket
 import threading
+import weakref
 
 from .primitives import POLLERR, POLLHUP, POLLOUT, poll_fd
 
@@ -73,10 +74,11 @@ class Doorbell:
         self._epoll: select.epoll | None = None
         self._bell = -1
         self._bell_rung = False
-        self._pid = 0  # who created the eventfd; a forked child cannot know its state
+        self._shared = False  # with a forked process: what this one knows of it may be wrong
         self._users = threading.RLock()  # reentrant: a signal handler may close the end
-        self._sleepers = 0
+        self._holds = 0
         self._closing: bool = False
+        _bells.add(self)
 
     @classmethod
     def adopt(cls, fd: int) -> Doorbell:
@@ -139,7 +141,6 @@ class Doorbell:
             except BaseException:
                 epoll.close()
                 raise
-            self._pid = os.getpid()
             self._bell = bell
             self._epoll = epoll
         return self._epoll.fileno()
@@ -152,7 +153,7 @@ class Doorbell:
 
     def hush(self) -> None:
         """Take that back."""
-        if self._epoll is not None and (self._bell_rung or self._pid != os.getpid()):
+        if self._epoll is not None and (self._bell_rung or self._shared):
             self._bell_rung = False
             try:
                 os.eventfd_read(self._bell)
@@ -195,24 +196,27 @@ class Doorbell:
     # --- sleeping and closing --------------------------------------------------------------------
 
     def sleep(self, events: int, seconds: float | None) -> int:
-        """Poll this end's socket; a concurrent close() is put off until the sleeper is out."""
+        """Poll this end's socket; the caller holds it."""
+        return poll_fd(self.sock.fileno(), events, seconds)
+
+    def hold(self) -> None:
+        """Until ``let_go()``, close() is put off: as with the kernel's pipe, a call that is asleep
+        keeps the end open, and its descriptors' numbers cannot come to mean something else.
+        """
         with self._users:
-            if self._closing:
-                return POLLHUP
-            self._sleepers += 1
-        try:
-            return poll_fd(self.sock.fileno(), events, seconds)
-        finally:
-            with self._users:
-                self._sleepers -= 1
-                if not self._sleepers:
-                    self._close_if_wanted()
+            self._holds += 1
+
+    def let_go(self) -> None:
+        with self._users:
+            self._holds -= 1
+            if not self._holds:
+                self._close_if_wanted()
 
     def close(self) -> None:
-        """Give up the descriptors; as with the kernel's, a call that is asleep keeps them open."""
+        """Give up the descriptors, once no call holds them."""
         with self._users:
             self._closing = True
-            if not self._sleepers:
+            if not self._holds:
                 self._close_if_wanted()
 
     def _close_if_wanted(self) -> None:
@@ -228,3 +232,22 @@ class Doorbell:
     def __del__(self) -> None:
         if hasattr(self, "_closing"):
             self.close()
+
+
+_bells: weakref.WeakSet[Doorbell] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for bell in _bells:
+        bell._shared = True
+
+
+def _after_fork() -> None:
+    """Calls that threads of the parent are in are not in the child."""
+    for bell in list(_bells):
+        bell._users = threading.RLock()
+        bell._holds = 0
+        bell._close_if_wanted()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

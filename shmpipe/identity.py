@@ -36,43 +36,6 @@ def is_alive(other: int) -> bool:
     return now is not None and (not started or now & ((1 << _TIME_BITS) - 1) == started)
 
 
-def another_holder_runs(fd: int) -> bool:
-    """Whether another process that holds the same file has a thread that is on its way.
-
-    On its way: running, waiting for a processor or a page, or stopped; not asleep in a call.
-    """
-    try:
-        wanted = os.stat(fd)
-        pids = [pid for pid in os.listdir("/proc") if pid.isdecimal() and int(pid) != os.getpid()]
-    except OSError:
-        return False
-    return any(_holds(pid, wanted) and _runs(pid) for pid in pids)
-
-
-def _holds(pid: str, wanted: os.stat_result) -> bool:
-    try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), wanted):
-                    return True
-            except OSError:
-                continue
-    except OSError:  # gone meanwhile, or another user's
-        pass
-    return False
-
-
-def _runs(pid: str) -> bool:
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0] in (b"R", b"D", b"T", b"t"):
-                    return True
-    except OSError:
-        pass
-    return False
-
-
 token = _own_token()
 """This process's signature, never 0."""
 

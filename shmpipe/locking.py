@@ -1,188 +1,239 @@
-"""Side locks: one reader and one writer at a time, across threads and processes, dead ones
-included.
+"""Side locks: one reader and one writer at a time, over threads and processes, the dead included.
 
-A side lock is a semaphore (free: 1) with one word beside it, the holder's signature.  Nobody sleeps
-while holding one, so whoever waits for long looks whether the holder is still there:
+A side lock is a semaphore in the segment (free: 1).  Nobody sleeps while holding one.  A process
+can be killed at any instruction, so whoever waits for long has to find out whether the holder is
+gone.  Every process that uses a segment has a *place* in it: its identity, and for each lock a
+number that only it writes, odd while it may hold that lock:
 
-* the signature names a process that is gone: the lock is released on its behalf;
-* the lock is taken but unsigned for LOST_AFTER seconds, and no process that could have taken it is
-  on its way: its holder died, or was thrown out by an exception, in the few instructions between
-  taking and signing.  It is released too.
+    number += 1 (odd); acquire; ... ; release; number += 1 (even)
 
-Invariant: whoever acts on its side has taken the semaphore and signed; it clears its signature
-before it posts.  Takers-over exclude each other by a record lock on the segment, which the kernel
-drops when its owner dies, and look again under it.  Assumed, not enforced: no live process stands
-still between taking and signing, which are two adjacent instructions, for GIVEN_UP seconds.
+Invariant: whoever owns the semaphore has an odd number.  A process that waits makes its number even
+before it sleeps.  So a lock is lost exactly when the semaphore stays taken, every odd number
+belongs to a process that is gone, and no number has changed between two looks; whoever finds that
+posts the semaphore for the dead.  A live process is never taken for dead, however long it stands
+still: its thread may be waiting for Python's own lock, stopped, or in a debugger.
 
-Use, so that no exception from a signal handler can leave the lock behind:
+Within a process, the threads come one after the other (``local``), so the number has one writer.
+Takers-over exclude each other by a record lock on the segment, which the kernel drops when its
+owner dies.
+
+Use:
 
     lock.enter()
     try:
-        words[OWNER] = identity.token
         ...
     finally:
-        words[OWNER] = 0
         lock.release()
+        lock.leave()
 
-``release`` is a full barrier: what was stored before it is visible before what is loaded after it.
+``release`` is a C method and a full barrier: what was stored before it is visible before what is
+loaded after it.  Python runs signal handlers between bytecodes.  One that raises may leave
+``local`` behind (since Python 3.11 not the semaphore): the next caller finds that no frame of
+this process is inside, and clears up.  One that uses the same end while its thread is inside gets
+RuntimeError.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 from . import identity
 from .primitives import Semaphore
-from .segment import (
-    RD_LOCK,
-    RD_OWNER,
-    RD_TURN,
-    RD_TURN_BY,
-    RD_WAIT,
-    WR_LOCK,
-    WR_OWNER,
-    WR_TURN,
-    WR_TURN_BY,
-    WR_WAIT,
-    Segment,
-)
+from .recordlock import RecordLock
+from .segment import RD_LOCK, RD_TURN, RD_WAIT, WR_LOCK, WR_TURN, WR_WAIT, Segment
 
-PATIENCE = 0.1  # seconds between looks at the holder
-LOST_AFTER = 0.4  # seconds without any holder's signature
-GIVEN_UP = 5.0  # seconds without one, although there is a process that may be about to sign
-_RECORDS = 1 << 40  # the record locks lie far behind the end of any segment
+PATIENCE = 0.1  # seconds between looks at who may hold the lock
+_FIRST_NAP = 20e-6  # seconds between tries; doubled each time, up to
+_LONGEST_NAP = {RD_LOCK: 1e-3, WR_LOCK: 1e-3, RD_TURN: 1e-2, WR_TURN: 1e-2}
+_STILL = 0.005  # seconds between the two looks; a store is visible within microseconds
+_LOCKS = (RD_LOCK, WR_LOCK, RD_TURN, WR_TURN)
 
-_taking_over = threading.Lock()  # record locks do not tell the threads of a process apart
 _locks: weakref.WeakSet[SideLock] = weakref.WeakSet()
 
 
 class SideLock(Semaphore):
-    """The lock of one side of one ring."""
+    """One lock of one ring; shared by all ends that this process has made together."""
 
     segment: Segment
     ring: int
-    words: memoryview
-    owner: int  # index of the signature
-    place: int  # which byte of the record lock stands for this lock
+    index: int  # of this lock among those of the segment
+    numbers: memoryview
+    mine: int  # where this process's number is; -1: it has no place yet
+    longest_nap: float
+    local: Any  # a threading.RLock, which knows its thread
     repair: Callable[[], None] | None  # gives the wakes that a dead holder may have owed
 
     @classmethod
-    def of(cls, segment: Segment, ring: int, words: memoryview, word: int, owner: int) -> SideLock:
+    def of(cls, segment: Segment, ring: int, word: int) -> SideLock:
         self: SideLock = segment.semaphore(ring, word, cls)
         self.segment = segment
-        self.words = words
-        self.owner = owner
         self.ring = ring
-        self.place = ring * 512 + word
+        self.index = ring * len(_LOCKS) + _LOCKS.index(word)
+        self.numbers = segment.numbers
+        self.mine = -1
+        self.local = threading.RLock()
+        self.longest_nap = _LONGEST_NAP[word]
         self.repair = None
         _locks.add(self)
         return self
 
-    def enter(self) -> None:
-        """Take the lock.  RuntimeError: this thread is inside already (a signal handler)."""
-        try:
-            if self.acquire(False):
-                return
-        except BaseException:  # a signal handler raised right behind the call
-            if self._is_mine() and self.words[self.owner] != identity.token:
-                self.release()
-            raise
-        self._contend(None)
+    def enter(self, deadline: float | None = None) -> None:
+        """Take the lock.
 
-    def enter_until(self, deadline: float | None) -> None:
-        """As ``enter``; TimeoutError once ``time.monotonic()`` has reached ``deadline``."""
+        TimeoutError: ``time.monotonic()`` has reached ``deadline``.  RuntimeError: this thread is
+        inside already (a signal handler).
+        """
+        local = self.local
+        if local._is_owned() or not local.acquire(False):
+            self._wait_for_threads(deadline)
         try:
-            if self.acquire(False):
-                return
+            if self.mine < 0:
+                self.mine = self.segment.place(self.index)
+            self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
+            if not self.acquire(False):
+                self._contend(deadline)
         except BaseException:
-            if self._is_mine() and self.words[self.owner] != identity.token:
-                self.release()
+            self._clear_up()
             raise
-        self._contend(deadline)
+
+    def leave(self) -> None:
+        """After ``release()``: this process certainly does not hold the lock any more."""
+        if self.mine >= 0:
+            self.numbers[self.mine] = (self.numbers[self.mine] + 1) & ~1 & _NUMBER
+        self.local.release()
 
     def _contend(self, deadline: float | None) -> None:
-        if self._is_mine():
-            if self.words[self.owner] == identity.token:
-                raise RuntimeError("reentrant call on a pipe end, from a signal handler")
-            return  # left behind by an exception before it was signed for: ours again
-        unsigned_since = None
+        """Wait for another process."""
+        nap = _FIRST_NAP
+        look = time.monotonic() + PATIENCE
         while True:
-            holder = self.words[self.owner]
-            patience = PATIENCE
-            if deadline is not None:
-                patience = min(patience, max(0.0, deadline - time.monotonic()))
-            if self.acquire(True, patience):
-                return
-            if deadline is not None and time.monotonic() >= deadline:
+            self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER  # even: not ours
+            time.sleep(nap)
+            nap = min(2 * nap, self.longest_nap)
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
                 raise TimeoutError("timed out waiting for another call on the same end")
-            if self.words[self.owner] != holder:
-                unsigned_since = None
-            elif holder:
-                if not identity.is_alive(holder):
-                    self._take_over(holder)
-            elif unsigned_since is None:
-                unsigned_since = time.monotonic() - PATIENCE
-            elif self._is_lost(time.monotonic() - unsigned_since):
-                self._take_over(holder)
-                unsigned_since = None
+            if now >= look:
+                self._look_for_the_dead()
+                look = time.monotonic() + PATIENCE
+            self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
+            if self.acquire(False):
+                return
 
-    def _is_lost(self, seconds: float) -> bool:
-        """Whether the lock, unsigned for so long, is held by nobody who could go on."""
-        if seconds < LOST_AFTER:
-            return False
-        # A thread of this process, or another process, may just not have got its turn.
-        waiting = self._count() > 0 or identity.another_holder_runs(self.segment.fd)
-        return not waiting or seconds >= GIVEN_UP
-
-    def _take_over(self, holder: int) -> None:
-        """Post the semaphore for ``holder``, unless somebody else has done so meanwhile.
-
-        It may have died between publishing and waking, so whoever sleeps is made to look.
-        """
-        with _taking_over:
-            fcntl.lockf(self.segment.fd, fcntl.LOCK_EX, 1, _RECORDS + self.place)
-            try:
-                if self.acquire(False):  # released after all
-                    self.release()
-                elif self.words[self.owner] == holder:
-                    self.words[self.owner] = 0
-                    # A second handle: this one must not count a release it never acquired.
-                    Semaphore.at(self.address, self.keep).release()
-                    for word in (RD_WAIT, WR_WAIT):
-                        self.segment.semaphore(self.ring, word).release()
-            finally:
-                fcntl.lockf(self.segment.fd, fcntl.LOCK_UN, 1, _RECORDS + self.place)
+    def _look_for_the_dead(self) -> None:
+        """Post the semaphore if it is lost, and make everybody look who may be owed a wake."""
+        with RecordLock(self.segment.fd):
+            before = self.segment.may_hold(self.index)
+            if any(token == identity.token or identity.is_alive(token) for token, _ in before):
+                return
+            numbers = bytes(self.numbers)
+            time.sleep(_STILL)
+            if self.acquire(False):
+                self.release()
+                return
+            if bytes(self.numbers) != numbers or not before:
+                return
+            for _, at in before:
+                self.numbers[at] = 0
+            # A second handle: this one must not count a release it never acquired.
+            Semaphore.at(self.address, self.keep).release()
+            for word in (RD_WAIT, WR_WAIT):
+                self.segment.semaphore(self.ring, word).release()
         if self.repair is not None:
             self.repair()
 
+    def left_behind(self) -> None:
+        """A call ends by an exception that may have come while it held the lock: clear up."""
+        if self.local._is_owned() and not _is_inside_below(self):
+            self._clear_up()
+
+    def _clear_up(self) -> None:
+        if self._count():
+            self.release()
+        self.leave()
+
+    def _wait_for_threads(self, deadline: float | None) -> None:
+        """Wait for another thread of this process; clear up what a raise has left behind."""
+        local = self.local
+        if local._is_owned():
+            if _is_inside_below(self):
+                raise RuntimeError("reentrant call on a pipe end, from a signal handler")
+            self._clear_up()
+        while True:
+            patience = PATIENCE
+            if deadline is not None:
+                patience = min(patience, max(0.0, deadline - time.monotonic()))
+            if local.acquire(True, patience):
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("timed out waiting for another call on the same end")
+            if not any(_is_inside(frame, self) for frame in sys._current_frames().values()):
+                # Left behind by a thread that will not come back for it.
+                local = self.local = threading.RLock()
+                if self._count():
+                    self.release()
+
+
+_NUMBER = (1 << 32) - 1
+_WAITING = SideLock._wait_for_threads.__code__
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_globals.get("__package__") == __package__
+
+
+def _is_inside_below(lock: SideLock) -> bool:
+    """Whether this thread was interrupted in a call that has, or is taking, ``lock``.
+
+    The frames on top are of the call that asks; below them are the signal handler and, if so, the
+    call that it has interrupted.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    return _is_inside(frame, lock)
+
+
+def _is_inside(frame: FrameType | None, lock: SideLock) -> bool:
+    """Whether a frame, or one that called it, may have ``lock`` or be taking it.
+
+    By our convention a function that takes a lock has it in a local variable.
+    """
+    while frame is not None:
+        if frame.f_code is _WAITING:
+            while frame is not None and _is_ours(frame):
+                frame = frame.f_back
+            continue
+        if _is_ours(frame) and any(value is lock for value in frame.f_locals.values()):
+            return True
+        frame = frame.f_back
+    return False
+
 
 class Locks:
-    """Both side locks of a ring, shared by the ends that a process made together."""
+    """Both side locks of a ring, and the turns that frames of several rounds hold."""
 
-    def __init__(self, segment: Segment, ring: int, words: memoryview) -> None:
-        self.reader = SideLock.of(segment, ring, words, RD_LOCK, RD_OWNER)
-        self.writer = SideLock.of(segment, ring, words, WR_LOCK, WR_OWNER)
-
-
-class Turns:
-    """The locks that whoever needs several rounds for one frame holds for all of them."""
-
-    def __init__(self, segment: Segment, ring: int, words: memoryview) -> None:
-        self.reader = SideLock.of(segment, ring, words, RD_TURN, RD_TURN_BY)
-        self.writer = SideLock.of(segment, ring, words, WR_TURN, WR_TURN_BY)
+    def __init__(self, segment: Segment, ring: int) -> None:
+        self.reader = SideLock.of(segment, ring, RD_LOCK)
+        self.writer = SideLock.of(segment, ring, WR_LOCK)
+        self.reader_turn = SideLock.of(segment, ring, RD_TURN)
+        self.writer_turn = SideLock.of(segment, ring, WR_TURN)
 
 
 def _after_fork() -> None:
-    """What the threads of the parent held, the child's do not."""
-    global _taking_over
-    _taking_over = threading.Lock()
+    """What the threads of the parent held, the child's do not; and it has no places yet."""
     for lock in _locks:
         lock._after_fork()
+        lock.local = threading.RLock()
+        lock.mine = -1
+        lock.segment.my_place = -1
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -6,6 +6,7 @@ import errno
 import io
 import operator
 import os
+import sys
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,11 @@ class PipeEnd(io.RawIOBase):
         """OSError ESPIPE, as for every pipe."""
         return self.seek(0, os.SEEK_CUR)
 
+    def truncate(self, size: int | None = None, /) -> int:
+        """OSError EINVAL, as for every pipe."""
+        self._open_side()
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
     def fileno(self) -> int:
         """A descriptor whose readiness is this end's, for select, poll, epoll and what uses them.
 
@@ -148,6 +154,8 @@ class PipeReader(PipeEnd):
         """
         side = self._open_side()
         want = -1 if size is None else operator.index(size)
+        if want > sys.maxsize:
+            raise OverflowError("cannot read more than sys.maxsize bytes")
         if want < 0:
             return self.readall()
         return stream.read(side, None, want) if want else b""  # type: ignore[return-value]
@@ -265,7 +273,7 @@ def pipe(
     control.first_settings(ring, pages, threshold, policy)
     ring.words[RD_FLAGS] = ring.words[WR_FLAGS] = flags
     reader_bell, writer_bell = doorbells()
-    locks = Locks(segment, 0, ring.words)
+    locks = Locks(segment, 0)
     return (
         PipeReader(segment, ReaderSide(ring, locks, reader_bell, spin), max_pages),
         PipeWriter(segment, WriterSide(ring, locks, writer_bell, spin), max_pages),
@@ -320,7 +328,7 @@ def _rebuild(kind: Any, memory: Any, socket: Any, max_pages: int, spin: float | 
         raise
     bell = Doorbell.adopt(socket.detach())
     ring = PageRing(segment, 0)
-    side = ReaderSide if kind is PipeReader else WriterSide
-    locks = Locks(segment, 0, ring.words)
+    side = ReaderSide if issubclass(kind, PipeReader) else WriterSide
+    locks = Locks(segment, 0)
     end: PipeEnd = kind(segment, side(ring, locks, bell, spin), min(max_pages, segment.max_pages))
     return end

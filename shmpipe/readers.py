@@ -5,7 +5,6 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 
 from __future__ import annotations
 
-from . import identity
 from .doorbell import Doorbell
 from .locking import Locks
 from .policies import EDGE_HALF, fires
@@ -19,7 +18,6 @@ from .segment import (
     RD_ARM,
     RD_LEFT,
     RD_LONG,
-    RD_OWNER,
     RD_RUNG,
     RD_SLEEPERS,
     RD_WATCH,
@@ -31,9 +29,10 @@ from .segment import (
     WR_RUNG,
     WR_SLEEPERS,
     WR_WANT,
+    WR_WATCH,
     WRITE_PAGES,
 )
-from .waiting import LONG, SHORT, SHORT_SLEEP, WORD, Side
+from .waiting import SHORT, SHORT_SLEEP, WORD, Side
 
 
 class ReaderSide(Side):
@@ -62,10 +61,10 @@ class ReaderSide(Side):
         self.clear()
 
     def disarm(self, kind: int) -> None:
-        if kind == SHORT:
-            self.words[RD_SLEEPERS] -= 1
-        elif kind == LONG:
-            self.words[RD_LONG] -= 1
+        # An exception in between leaves a count too high, which only costs wakes; never too low.
+        word = RD_SLEEPERS if kind == SHORT else RD_LONG
+        if kind and self.words[word]:
+            self.words[word] -= 1
 
     def clear(self) -> None:
         """The ring was seen empty: take a ticket, and show the watchers that there is nothing."""
@@ -95,28 +94,36 @@ class ReaderSide(Side):
     def abandon(self, kind: int) -> None:
         """A call leaves by an exception: count it out, hand on a wake-up it may have eaten."""
         if kind:
-            self.lock.enter()
+            lock = self.lock
+            lock.enter()
             try:
-                self.words[RD_OWNER] = identity.token
                 self.disarm(kind)
             finally:
-                self.words[RD_OWNER] = 0
-                self.lock.release()
+                lock.release()
+                lock.leave()
             self.pass_on(True, False)
+
+    def recover(self, kind: int) -> None:
+        """A call ends by an exception, which may have come anywhere: leave nothing behind.
+
+        It may have come between publishing and waking, so the writers are woken in any case.
+        """
+        self.lock.left_behind()
+        self.abandon(kind)
+        self.resized()
 
     def watch_fd(self) -> int:
         """The descriptor that is readable when there is data or no writer."""
         words, bell, lock = self.words, self.bell, self.lock
         lock.enter()
         try:
-            words[RD_OWNER] = identity.token
             fd = bell.watch_fd()
             words[RD_WATCH] = 1
             if not self.has_data():
                 self.clear()
         finally:
-            words[RD_OWNER] = 0
             lock.release()
+            lock.leave()
         if self.has_data():  # from before the ticket: nobody will ring for it
             bell.ring_self()
         return fd
@@ -160,24 +167,25 @@ class ReaderSide(Side):
     def unplug(self, fired: bool) -> None:
         """Make the writers' socket writable again, if there is space enough.
 
-        While writers sleep on that socket, only an event that wakes them (``fired``) may do it.
+        While writers sleep on that socket, and nobody watches it, only an event that wakes them
+        (``fired``) may do it.
         """
         words, lock = self.words, self.lock
-        if words[PLUG] == words[UNPLUG] or (words[WR_LONG] and not fired):
+        held_back = words[WR_LONG] and not words[WR_WATCH]
+        if words[PLUG] == words[UNPLUG] or (held_back and not fired):
             return
         lock.enter()
         try:
-            words[RD_OWNER] = identity.token
             plug = words[PLUG]
-            if (fired and words[WR_LONG]) or self.is_ready():
+            if held_back or self.is_ready():
                 if not self.has_data():
                     self.clear()
                 if words[UNPLUG] != plug:
                     self.bell.eat(plug)
                     words[UNPLUG] = plug
         finally:
-            words[RD_OWNER] = 0
             lock.release()
+            lock.leave()
 
     def resized(self) -> None:
         """Slots may have become free other than by a read: wake the writers for them."""

@@ -24,11 +24,9 @@ from .segment import (
     R_SPINS,
     R_TOTAL,
     RD_LONG,
-    RD_OWNER,
     RD_TURN_BY,
     RD_WATCH,
     READS,
-    WR_OWNER,
     WR_TURN_BY,
 )
 from .waiting import LONG, NOT, SHORT
@@ -73,6 +71,15 @@ class Receiver:
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``.  (A stream that has begun is received to its end, whatever the deadline.)
         """
+        try:
+            return self._receive(take, deadline)
+        except (EOFError, TimeoutError):
+            raise
+        except BaseException:
+            self.side.recover(NOT)
+            raise
+
+    def _receive(self, take: Taker, deadline: float | None) -> Any:
         slept = False
         while True:
             state, result, freed = self._try(take, slept)
@@ -97,7 +104,6 @@ class Receiver:
         lock = side.lock
         lock.enter()
         try:
-            words[RD_OWNER] = identity.token
             if words[R_PART] or words[RD_TURN_BY]:
                 return STREAM, None, 0
             front = ring.front()
@@ -115,8 +121,8 @@ class Receiver:
                 side.settle(not side.has_data(), slept)
             return TAKEN, result, freed
         finally:
-            words[RD_OWNER] = 0
             lock.release()
+            lock.leave()
 
     def poll(self, deadline: float | None) -> bool:
         """Sleep until a message can be received; False: ``deadline`` has come.  EOFError: never."""
@@ -133,9 +139,9 @@ class Receiver:
         Returns the pages that freed; -1: there is no such stream in front.
         """
         side, ring, words = self.side, self.ring, self.side.words
-        side.lock.enter()
+        lock = side.lock
+        lock.enter()
         try:
-            words[RD_OWNER] = identity.token
             front = ring.front()
             if words[R_PART] or (front >> 56 not in WHOLE and front >> 56 != ABORT):
                 return -1
@@ -150,8 +156,8 @@ class Receiver:
             side.settle(not side.has_data(), False)
             return freed
         finally:
-            words[RD_OWNER] = 0
-            side.lock.release()
+            lock.release()
+            lock.leave()
 
     def wait(self, deadline: float | None) -> bool:
         """Sleep until there is something in the ring; False: ``deadline`` has come.
@@ -170,10 +176,9 @@ class Receiver:
             while True:
                 lock.enter()
                 try:
-                    words[RD_OWNER] = identity.token
                     if asleep:
-                        side.disarm(asleep)
-                        asleep = NOT
+                        armed, asleep = asleep, NOT
+                        side.disarm(armed)
                     # The doorbell first: what was sent before the last sender died is there.
                     ended = side.bell.hung_up()
                     if side.has_data():
@@ -182,18 +187,23 @@ class Receiver:
                     if ended or (limit is not None and limit <= 0):
                         side.clear()
                         break
-                    asleep = kind
                     side.arm(kind, slept)
+                    asleep = kind
                 finally:
-                    words[RD_OWNER] = 0
                     lock.release()
+                    lock.leave()
                 if not side.has_data():
+                    if not slept:
+                        side.bell.hold()
                     slept = True
                     if side.sleep(asleep, limit) == TIMED_OUT:
                         kind = LONG
         except BaseException:
-            side.abandon(asleep)
+            side.recover(asleep)
             raise
+        finally:
+            if slept:
+                side.bell.let_go()
         side.pass_on(slept, ended)
         if ended:
             raise EOFError
@@ -204,7 +214,7 @@ class Receiver:
     def _assemble(self, deadline: float | None) -> Assembly | None:
         """Receive a stream under the turn; None: there was none, or it was dropped."""
         words, turn = self.side.words, self.turn
-        turn.enter_until(deadline)
+        turn.enter(deadline)
         try:
             words[RD_TURN_BY] = identity.token
             while not self._may_touch():
@@ -219,6 +229,7 @@ class Receiver:
             words[R_KEEPER] = identity.token if self.kept else 0
             words[RD_TURN_BY] = 0
             turn.release()
+            turn.leave()
 
     def _may_touch(self) -> bool:
         keeper = self.side.words[R_KEEPER]
@@ -230,13 +241,12 @@ class Receiver:
             while True:
                 lock.enter()
                 try:
-                    words[RD_OWNER] = identity.token
                     over, assembly, freed = self._step(assembly)
                     if not side.has_data():
                         side.settle(True, False)
                 finally:
-                    words[RD_OWNER] = 0
                     lock.release()
+                    lock.leave()
                 side.wake_writers(max(freed, 0))
                 if over:
                     return assembly
@@ -294,12 +304,11 @@ class Receiver:
         if sender and not identity.is_alive(sender):
             lock.enter()
             try:
-                words[WR_OWNER] = identity.token
                 if words[WR_TURN_BY] == sender:
                     close_stream(self.ring)
             finally:
-                words[WR_OWNER] = 0
                 lock.release()
+                lock.leave()
 
     def forget(self) -> None:
         """This process stops receiving: what it has kept of a stream is lost."""

@@ -6,7 +6,8 @@ writing side, so a side that only works never takes a line away from the other o
     byte 0     header: magic, layout version, page size, number of rings, most pages of a ring
     1024       control block of ring 0: LINES cache lines of eight 64-bit words
     1024 + k   control block of ring k
-    4096       slot tables: one 32-bit fill per page, for each ring
+    4096       places: a cache line for each process that uses the segment (see locking)
+    20480      slot tables: one 32-bit fill per page, for each ring
     ...        page-aligned data of each ring
 """
 
@@ -16,10 +17,12 @@ import fcntl
 import mmap
 import os
 import weakref
-from errno import EBADMSG
+from errno import EAGAIN, EBADMSG
 from typing import Any
 
+from . import identity
 from .primitives import SEM_BYTES, Semaphore, address_of, map_shared, semaphore_image
+from .recordlock import RecordLock
 
 PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
@@ -44,12 +47,12 @@ RD_ARM, RD_SLEEPERS, RD_LONG, RD_WATCH, R_SLEEPS, R_SPINS = range(32, 38)
 RD_RUNG, R_WAKES = range(40, 42)
 # Readers that wake writers.
 WR_RUNG, UNPLUG, W_WAKES, W_WITHHELD = range(48, 52)
-# The side locks: four words of semaphore, then the holder's signature.
-RD_LOCK, RD_OWNER = 56, 60
-WR_LOCK, WR_OWNER = 64, 68
+# The side locks.
+RD_LOCK, WR_LOCK = 56, 64
 # The semaphores that sleepers sleep on.
 RD_WAIT, WR_WAIT = 72, 80
-# The turns: locks like the side locks, held for as long as a frame takes that needs several rounds.
+# The turns: locks like the side locks, held for as long as a frame takes that needs several rounds;
+# beside each, who has it, for those who would otherwise not even look at the lock.
 RD_TURN, RD_TURN_BY = 88, 92
 WR_TURN, WR_TURN_BY = 96, 100
 LINES = 16
@@ -58,9 +61,12 @@ _MAGIC = int.from_bytes(b"shmpipe\x01", "little")
 _VERSION = 1
 _RING0 = 1024
 _RING_BYTES = LINES * LINE * 8
-_TABLES = 4096
-_MAX_RINGS = (_TABLES - _RING0) // _RING_BYTES
+_PLACES = 4096
+_MAX_PLACES = 256
+_TABLES = _PLACES + _MAX_PLACES * 64
+_MAX_RINGS = 2
 
+_EMPTY_PLACE = memoryview(bytes(56)).cast("Q")
 _FREE = semaphore_image(1)
 _TAKEN = semaphore_image(0)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -73,7 +79,8 @@ class Segment:
     descriptor, so a thread that is still inside a call never touches unmapped memory.
     """
 
-    fd = -1  # both also for an object whose construction failed
+    my_place = -1
+    fd = -1  # all also for an object whose construction failed
     _lent: dict[int, int] = {}  # noqa: RUF012
 
     def __init__(self, fd: int, rings: int, max_pages: int) -> None:
@@ -86,6 +93,8 @@ class Segment:
         self.address = address_of(self.map)
         self._bytes = memoryview(self.map)
         self.header = self._bytes[:64].cast("Q")
+        self.numbers = self._bytes[_PLACES:_TABLES].cast("I")
+        self.my_place = -1
         self.sides: weakref.WeakSet[Any] = weakref.WeakSet()  # the open ends in this process
 
     @classmethod
@@ -129,6 +138,37 @@ class Segment:
         if not 1 <= rings <= _MAX_RINGS or max_pages < 1 or _size(rings, max_pages) != size:
             raise OSError(EBADMSG, "damaged shmpipe segment: its header contradicts its size")
         return cls(fd, rings, max_pages)
+
+    def place(self, lock: int) -> int:
+        """Where this mapping keeps its number for ``lock``; it is given a place if it has none."""
+        if self.my_place < 0:
+            tokens = self._bytes[_PLACES:_TABLES].cast("Q")
+            with RecordLock(self.fd):
+                self.my_place = self._free_place(tokens)
+                tokens[self.my_place * 8 + 1 : self.my_place * 8 + 8] = _EMPTY_PLACE
+                tokens[self.my_place * 8] = identity.token
+        return self.my_place * 16 + 2 + lock
+
+    def _free_place(self, tokens: memoryview) -> int:
+        for place in range(_MAX_PLACES):
+            token = tokens[place * 8]
+            if not token:
+                return place
+            # The place of a process that may have died holding a lock still has to tell so.
+            numbers = self.numbers[place * 16 + 2 : place * 16 + 16]
+            if not identity.is_alive(token) and not any(number & 1 for number in numbers):
+                return place
+        raise OSError(EAGAIN, f"more than {_MAX_PLACES} processes share one pipe")
+
+    def may_hold(self, lock: int) -> list[tuple[int, int]]:
+        """(identity, where its number is) of every process that may hold ``lock`` just now."""
+        tokens = self._bytes[_PLACES:_TABLES].cast("Q")
+        found = []
+        for place in range(_MAX_PLACES):
+            at = place * 16 + 2 + lock
+            if tokens[place * 8] and self.numbers[at] & 1:
+                found.append((tokens[place * 8], at))
+        return found
 
     def words(self, ring: int) -> memoryview:
         """The control words of one ring, as unsigned 64-bit integers."""
@@ -183,6 +223,9 @@ class Segment:
 
     def __del__(self) -> None:
         self.close()
+        # Only now: a thread that is still in a call uses its place to the end.
+        if self.my_place >= 0:
+            self._bytes[_PLACES + self.my_place * 64 : _PLACES + self.my_place * 64 + 8] = bytes(8)
 
     def _data_at(self, ring: int) -> int:
         return _data_start(self.rings, self.max_pages) + ring * self.max_pages * PAGE

@@ -8,7 +8,7 @@ from time import monotonic
 
 from . import identity
 from .bytering import ALIGN, ByteRing, Piece, aligned
-from .control import both_locks
+from .control import enter_both, leave_both
 from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, PART, close_stream, header, remaining
 from .locking import SideLock
 from .primitives import TIMED_OUT, fence
@@ -22,7 +22,6 @@ from .segment import (
     RD_RUNG,
     W_PART,
     W_SPINS,
-    WR_OWNER,
     WR_TURN_BY,
     WR_WANT,
     WR_WATCH,
@@ -52,7 +51,6 @@ class Sender:
         lock = side.lock
         lock.enter()
         try:
-            words[WR_OWNER] = identity.token
             if words[WR_TURN_BY] or words[W_PART]:
                 whole = False
             else:
@@ -62,20 +60,22 @@ class Sender:
                 if words[WR_WATCH]:
                     side.settle(False)
         finally:
-            words[WR_OWNER] = 0
             lock.release()
+            lock.leave()
         if whole:
             if words[RD_ARM] != words[RD_RUNG]:
                 side.wake_readers()
         else:
-            self.turn.enter_until(deadline)
+            turn = self.turn
+            turn.enter(deadline)
             try:
                 words[WR_TURN_BY] = identity.token
                 _Sending(self, kind, pieces, size).run(deadline)
             finally:
                 words[WR_WANT] = 0
                 words[WR_TURN_BY] = 0
-                self.turn.release()
+                turn.release()
+                turn.leave()
 
     def capacity(self) -> int:
         """The longest message that fits the ring whole, in bytes, at its largest."""
@@ -84,7 +84,9 @@ class Sender:
     def grow(self, wanted: int) -> None:
         """Rings start small and grow when they prove too small, up to the pipe's size."""
         ring, words = self.ring, self.side.words
-        with both_locks(self.side):
+        reader, writer = self.side.locks.reader, self.side.locks.writer
+        enter_both(reader, writer)
+        try:
             pages = ring.pages()
             target = 2 * pages
             while target << PAGE_SHIFT < wanted:
@@ -92,6 +94,8 @@ class Sender:
             target = min(target, words[LIMIT], ring.max_pages)
             if target > pages:
                 ring.resize(target)
+        finally:
+            leave_both(reader, writer)
 
 
 class _Sending:
@@ -116,10 +120,9 @@ class _Sending:
             while True:
                 lock.enter()
                 try:
-                    words[WR_OWNER] = identity.token
                     if asleep:
-                        side.disarm(asleep)
-                        asleep = NOT
+                        armed, asleep = asleep, NOT
+                        side.disarm(armed)
                     if not self.begun:
                         close_stream(self.ring)  # a dead predecessor's
                     broken = side.bell.hung_up()
@@ -130,11 +133,11 @@ class _Sending:
                         side.settle(slept)
                     elif not grow and not spin:
                         words[WR_WANT] = -(-self.want // PAGE)
-                        asleep = kind
                         side.arm(kind, slept)
+                        asleep = kind
                 finally:
-                    words[WR_OWNER] = 0
                     lock.release()
+                    lock.leave()
                 side.wake_readers()
                 if broken:
                     raise _broken()
@@ -148,18 +151,23 @@ class _Sending:
                     if side.spin(self._has_space):
                         words[W_SPINS] += 1
                 elif not self._has_space():
-                    slept = True
                     limit = remaining(deadline)
                     if limit is not None and limit <= 0:
                         raise TimeoutError(f"timed out sending {self.size} bytes")
+                    if not slept:
+                        side.bell.hold()
+                    slept = True
                     if side.sleep(asleep, limit) == TIMED_OUT:
                         kind = LONG
         except BaseException:
-            side.abandon(asleep)
+            side.recover(asleep)
             self._give_up()
             for piece in self.pieces:
                 piece.release()
             raise
+        finally:
+            if slept:
+                side.bell.let_go()
 
     def _has_space(self) -> bool:
         return self.ring.space() >= self.want
@@ -215,14 +223,13 @@ class _Sending:
     def _give_up(self) -> None:
         if not self.begun:
             return
-        words, lock = self.side.words, self.side.lock
+        lock = self.side.lock
         lock.enter()
         try:
-            words[WR_OWNER] = identity.token
             close_stream(self.ring)
         finally:
-            words[WR_OWNER] = 0
             lock.release()
+            lock.leave()
         self.side.wake_readers()
 
 

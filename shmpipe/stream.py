@@ -8,19 +8,17 @@ from __future__ import annotations
 import errno
 import os
 
-from . import identity
 from .pagering import PageRing
 from .primitives import INTERRUPTED, TIMED_OUT, WOKEN
 from .readers import ReaderSide
 from .segment import (
     R_SPINS,
     RD_FLAGS,
-    RD_OWNER,
     READS,
     W_SPINS,
     WR_FLAGS,
-    WR_OWNER,
     WR_RUNG,
+    WR_WATCH,
     WRITES,
 )
 from .waiting import LONG, NOT, SHORT
@@ -38,10 +36,9 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
         while True:
             lock.enter()
             try:
-                words[RD_OWNER] = identity.token
                 if asleep:
-                    side.disarm(asleep)
-                    asleep = NOT
+                    armed, asleep = asleep, NOT
+                    side.disarm(armed)
                 result = ring.take(dest, want)
                 ended = False
                 if not result and not spin:
@@ -54,15 +51,15 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                         side.clear()
                         return None
                     else:
-                        asleep = kind
                         side.arm(kind, slept)
+                        asleep = kind
                 freed = ring.freed
                 if result:
                     words[READS] += 1
                     side.settle(not ring.left, slept)
             finally:
-                words[RD_OWNER] = 0
                 lock.release()
+                lock.leave()
             if result or ended:
                 side.wake_writers(freed)
                 side.pass_on(slept, ended)
@@ -72,12 +69,17 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                 if side.spin(side.has_data):
                     words[R_SPINS] += 1
             elif not side.has_data():
+                if not slept:
+                    side.bell.hold()
                 slept = True
                 if side.sleep(kind) == TIMED_OUT:
                     kind = LONG
     except BaseException:
-        side.abandon(asleep)
+        side.recover(asleep)
         raise
+    finally:
+        if slept:
+            side.bell.let_go()
 
 
 def write(side: WriterSide, source: memoryview) -> int | None:
@@ -87,15 +89,15 @@ def write(side: WriterSide, source: memoryview) -> int | None:
     size, done = len(source), 0
     spin = side.spin_now > 0 and not words[WR_FLAGS] & os.O_NONBLOCK
     asleep, kind, slept, ticket = NOT, SHORT, False, 0
+    held = False  # whether the descriptors are kept from being closed
     may_put = True  # a sleeper that the policy has not woken takes no slot, free or not
     try:
         while True:
             lock.enter()
             try:
-                words[WR_OWNER] = identity.token
                 if asleep:
-                    side.disarm(asleep)
-                    asleep = NOT
+                    armed, asleep = asleep, NOT
+                    side.disarm(armed)
                     may_put = may_put or _answered(words[WR_RUNG], ticket) or not side.has_data()
                 broken = side.bell.hung_up()  # the kernel's own count of readers, every time
                 put = 0
@@ -110,13 +112,15 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                     words[WRITES] += 1 if done else 0
                     side.settle(slept)
                 elif not spin:
-                    asleep = SHORT if put else kind
-                    now = side.arm(asleep, slept and not put)
+                    if put or (words[WR_WATCH] and side.is_ready()):
+                        kind = SHORT  # the socket is, or may soon be, writable for its watchers
+                    now = side.arm(kind, slept and not put)
+                    asleep = kind
                     if may_put:  # the ring is full; otherwise the unanswered ticket still counts
                         ticket = now
             finally:
-                words[WR_OWNER] = 0
                 lock.release()
+                lock.leave()
             if put:
                 side.wake_readers()
             if not blocked:
@@ -130,19 +134,25 @@ def write(side: WriterSide, source: memoryview) -> int | None:
             if side.has_space() if may_put else _answered(words[WR_RUNG], ticket):
                 may_put = True
                 continue
+            if not held:
+                side.bell.hold()
+                held = True
             slept = True
             outcome = side.sleep(asleep)
-            may_put = outcome == WOKEN
-            kind = LONG if outcome == TIMED_OUT else SHORT
+            may_put = outcome == WOKEN and (asleep == SHORT or _answered(words[WR_RUNG], ticket))
+            kind = LONG if outcome == TIMED_OUT else asleep
             if outcome == INTERRUPTED:
                 if done:
                     side.abandon(asleep)
                     return done
                 # Resumed as a new call, as PEP 475 does: it may merge and take any free slot.
-                slept, may_put = False, True
+                slept, may_put, kind = False, True, SHORT
     except BaseException:
-        side.abandon(asleep)
+        side.recover(asleep)
         raise
+    finally:
+        if held:
+            side.bell.let_go()
 
 
 def _answered(rung: int, ticket: int) -> bool:

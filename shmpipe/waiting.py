@@ -96,6 +96,10 @@ class Side:
 
     # What the two sides do each in their own way.
 
+    def recover(self, kind: int) -> None:
+        """A call ends by an exception, which may have come anywhere: leave nothing behind."""
+        raise NotImplementedError
+
     def watch_fd(self) -> int:
         """The descriptor whose readiness is this side's."""
         raise NotImplementedError

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from math import inf
 
-from . import identity
 from .doorbell import Doorbell
 from .locking import Locks
 from .primitives import POLLOUT, WOKEN, fence
@@ -27,12 +26,11 @@ from .segment import (
     W_SLEEPS,
     WR_ARM,
     WR_LONG,
-    WR_OWNER,
     WR_RUNG,
     WR_SLEEPERS,
     WR_WATCH,
 )
-from .waiting import ASK_AFTER, LONG, SHORT, SHORT_SLEEP, WORD, Side
+from .waiting import ASK_AFTER, SHORT, SHORT_SLEEP, WORD, Side
 
 
 class WriterSide(Side):
@@ -85,10 +83,10 @@ class WriterSide(Side):
         return words[WR_ARM]
 
     def disarm(self, kind: int) -> None:
-        if kind == SHORT:
-            self.words[WR_SLEEPERS] -= 1
-        elif kind == LONG:
-            self.words[WR_LONG] -= 1
+        # An exception in between leaves a count too high, which only costs wakes; never too low.
+        word = WR_SLEEPERS if kind == SHORT else WR_LONG
+        if kind and self.words[word]:
+            self.words[word] -= 1
 
     def plug(self) -> None:
         """Show watchers and long sleepers that there is no space (doorbell's rule 2)."""
@@ -127,27 +125,35 @@ class WriterSide(Side):
     def abandon(self, kind: int) -> None:
         """A call leaves by an exception: count it out, hand on a wake-up it may have eaten."""
         if kind:
-            self.lock.enter()
+            lock = self.lock
+            lock.enter()
             try:
-                self.words[WR_OWNER] = identity.token
                 self.disarm(kind)
                 self.settle(True)
             finally:
-                self.words[WR_OWNER] = 0
-                self.lock.release()
+                lock.release()
+                lock.leave()
             self.pass_on(True, False)
+
+    def recover(self, kind: int) -> None:
+        """A call ends by an exception, which may have come anywhere: leave nothing behind.
+
+        It may have come between publishing and waking, so the readers are woken in any case.
+        """
+        self.lock.left_behind()
+        self.abandon(kind)
+        self.repair()
 
     def watch_fd(self) -> int:
         """The descriptor that is writable when there is space enough or no reader."""
         words, lock = self.words, self.lock
         lock.enter()
         try:
-            words[WR_OWNER] = identity.token
             words[WR_WATCH] = 1
             self.show_level()
         finally:
-            words[WR_OWNER] = 0
             lock.release()
+            lock.leave()
         return self.bell.fileno()
 
     def sleep(self, kind: int, seconds: float | None = None) -> int:
@@ -177,9 +183,11 @@ class WriterSide(Side):
             self.bell.ring(ticket)
 
     def repair(self) -> None:
-        """A writer died holding the lock: ring as if it had published something."""
+        """A writer died, or was thrown out, after it may have published something: ring for it."""
         words = self.words
         words[RD_RUNG] = words[RD_ARM]
+        if words[RD_SLEEPERS]:
+            self.read_wait.release()
         if words[RD_WATCH] or words[RD_LONG]:
             self.bell.ring(words[RD_ARM])
 
@@ -198,12 +206,11 @@ class WriterSide(Side):
         words, lock = self.words, self.lock
         lock.enter()
         try:
-            words[WR_OWNER] = identity.token
-            if (words[WR_WATCH] or words[PLUG] != words[UNPLUG]) and not words[WR_LONG]:
+            if words[WR_WATCH] or (words[PLUG] != words[UNPLUG] and not words[WR_LONG]):
                 self.show_level()
         finally:
-            words[WR_OWNER] = 0
             lock.release()
+            lock.leave()
 
     def leave(self) -> None:
         """This process closes its end: a sleeping reader will look whether it was the last."""

@@ -123,10 +123,11 @@ def asleep_or_watching(child: Any) -> None:
 class Interruptions:
     """Turns SIGINT into KeyboardInterrupt, but only inside of the call that is meant."""
 
-    def __init__(self) -> None:
+    def __init__(self, ready: Flag) -> None:
         self.count = 0
         self._armed = False
         signal.signal(signal.SIGINT, self._handle)
+        ready.set()
 
     def _handle(self, *_: Any) -> None:
         if self._armed:
@@ -144,9 +145,9 @@ class Interruptions:
         return False
 
 
-def send_with_interrupts(sender: Any, count: int) -> list[int]:
+def send_with_interrupts(sender: Any, count: int, ready: Flag) -> list[int]:
     """Send numbered messages; the numbers of those whose send was interrupted."""
-    interruptions = Interruptions()
+    interruptions = Interruptions(ready)
     return [
         number
         for number in range(count)
@@ -158,9 +159,9 @@ def send_with_interrupts(sender: Any, count: int) -> list[int]:
     ]
 
 
-def receive_with_interrupts(receiver: Any) -> tuple[int, list[tuple[int, int]]]:
+def receive_with_interrupts(receiver: Any, ready: Flag) -> tuple[int, list[tuple[int, int]]]:
     """Receive to the end; how often that was interrupted, and what has come."""
-    interruptions = Interruptions()
+    interruptions = Interruptions(ready)
     found: list[tuple[int, int]] = []
     ended = False
 
@@ -178,8 +179,9 @@ def receive_with_interrupts(receiver: Any) -> tuple[int, list[tuple[int, int]]]:
     return interruptions.count, found
 
 
-def interrupt_often(child: Any, seed: int) -> None:
+def interrupt_often(child: Any, ready: Flag, seed: int) -> None:
     chance = random.Random(seed)
+    ready.wait()
     while child.alive():
         child.kill(signal.SIGINT)
         time.sleep(chance.uniform(0.0005, 0.008))
@@ -190,11 +192,11 @@ def interrupt_often(child: Any, seed: int) -> None:
 @both_sizes
 def test_sends_interrupted_at_any_time(duplex: bool, ring: int) -> None:
     count = 400
-    with link_of("shmpipe", duplex, size=ring) as (receiver, sender):
-        child = run_child(send_with_interrupts, sender, count, close=[receiver])
+    with link_of("shmpipe", duplex, size=ring) as (receiver, sender), Flag() as ready:
+        child = run_child(send_with_interrupts, sender, count, ready, close=[receiver])
         sender.close()
         receiving = run_thread(receive_all, receiver)
-        interrupt_often(child, ring)
+        interrupt_often(child, ready, ring)
         interrupted = set(child.join())
         numbers = numbers_of(1, [check_message(data) for data in receiving.join()])
     assert numbers == sorted(set(numbers))
@@ -212,11 +214,11 @@ def test_receives_interrupted_at_any_time(duplex: bool, ring: int) -> None:
             sender.send_bytes(message(1, number, (300, 200_000, 50_000)[number % 3]))
 
     count = 400
-    with link_of("shmpipe", duplex, size=ring) as (receiver, sender):
-        child = run_child(receive_with_interrupts, receiver, close=[sender])
+    with link_of("shmpipe", duplex, size=ring) as (receiver, sender), Flag() as ready:
+        child = run_child(receive_with_interrupts, receiver, ready, close=[sender])
         sending = run_child(send, close=[receiver])
         sender.close()
-        interrupt_often(child, ring)
+        interrupt_often(child, ready, ring)
         interruptions, found = child.join()
         sending.join()
     numbers = numbers_of(1, found)
@@ -341,7 +343,7 @@ def test_larger_than_four_gibibytes() -> None:
         sender.send_bytes(data)
         sender.send_bytes(b"next")
 
-    with link_of("shmpipe", False, size=4 * MiB) as (receiver, sender):
+    with link_of("shmpipe", False, size=16 * MiB) as (receiver, sender):
         child = run_child(send, close=[receiver])
         buffer = numpy.zeros(size + 1, numpy.uint8)
         assert receiver.recv_bytes_into(buffer, 1) == size

@@ -1,96 +1,137 @@
-"""The side locks of the dead are taken over; those of the living are not."""
+"""The locks of the dead are taken over; those of the living are not, however still they stand."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import shmpipe
-from shmpipe import identity
-from shmpipe.segment import RD_OWNER, WR_OWNER
 
-from .support import eventually, run_child, run_thread
+from .support import run_child, run_thread
 
 
-def die_with_lock(end: Any, owner: int, signed: bool) -> None:
-    """Die between taking the lock (and signing for it) and everything else."""
-    end._side.lock.enter()
-    if signed:
-        end._side.words[owner] = identity.token
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed(end: Any, owner: int, signed: bool) -> None:
+def in_killed_child(act: Callable[[], Any]) -> None:
     child = os.fork()
     if not child:
-        die_with_lock(end, owner, signed)
+        with contextlib.suppress(BaseException):
+            act()
+        os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("signed", [True, False])
-def test_lock_of_a_dead_writer(signed: bool) -> None:
+def announce_only(lock: Any) -> None:
+    """As far as a process gets that dies just before it takes the lock."""
+    lock.mine = lock.segment.place(lock.index)
+    lock.numbers[lock.mine] += 1
+
+
+died = pytest.mark.parametrize(
+    "how", [lambda lock: lock.enter(), announce_only], ids=["inside", "before"]
+)
+
+
+@died
+def test_lock_of_a_dead_writer(how: Callable[[Any], None]) -> None:
     reader, writer = shmpipe.pipe()
     with reader, writer:
-        killed(writer, WR_OWNER, signed)
+        in_killed_child(lambda: how(writer._side.lock))
         assert writer.write(b"after") == 5
         assert reader.read(10) == b"after"
 
 
-@pytest.mark.parametrize("signed", [True, False])
-def test_lock_of_a_dead_reader(signed: bool) -> None:
+@died
+def test_lock_of_a_dead_reader(how: Callable[[Any], None]) -> None:
     reader, writer = shmpipe.pipe()
     with reader, writer:
         writer.write(b"before")
-        killed(reader, RD_OWNER, signed)
+        in_killed_child(lambda: how(reader._side.lock))
         assert reader.read(10) == b"before"
 
 
 def test_lock_taken_over_by_many_at_once() -> None:
     reader, writer = shmpipe.pipe(1 << 20)
     with reader, writer:
-        killed(writer, WR_OWNER, True)
+        in_killed_child(writer._side.lock.enter)
         children = [run_child(writer.write, b"%04d" % number) for number in range(8)]
         assert [child.join() for child in children] == [4] * 8
         data = reader.read(100)
         assert sorted(data[i : i + 4] for i in range(0, 32, 4)) == [b"%04d" % i for i in range(8)]
+        lock = writer._side.lock
+        assert lock.acquire(False)
+        assert not lock.acquire(False)  # released once, not twice
+        lock.release()
 
 
 def test_lock_of_a_stopped_writer_is_left_alone() -> None:
     reader, writer = shmpipe.pipe()
     with reader, writer:
-        go, went = os.pipe()
+        told, tell = os.pipe()
         child = os.fork()
         if not child:
-            writer._side.lock.enter()  # taken and not signed for
-            os.write(went, b"x")
+            lock = writer._side.lock
+            lock.enter()
+            os.write(tell, b"x")
             os.kill(os.getpid(), signal.SIGSTOP)
-            writer._side.words[WR_OWNER] = identity.token
             writer._side.ring.put(memoryview(b"first"), False)
-            writer._side.words[WR_OWNER] = 0
-            writer._side.lock.release()
+            lock.release()
+            lock.leave()
             os._exit(0)
-        assert os.read(go, 1) == b"x"
-        eventually(lambda: identity.another_holder_runs(writer._segment.fd))
+        assert os.read(told, 1) == b"x"
+        os.close(told)
+        os.close(tell)
+        in_killed_child(lambda: announce_only(writer._side.lock))  # a dead one beside it
         second = run_thread(writer.write, b"second")
-        time.sleep(1.0)  # longer than a lock stays unsigned before it counts as lost
-        assert shmpipe.PipeStats  # the pipe is not touched meanwhile
+        time.sleep(0.5)  # some looks at who may hold the lock
         assert writer.stats().bytes_written == 0
         os.kill(child, signal.SIGCONT)
         os.waitpid(child, 0)
         assert second.join() == 6
         assert reader.read(20) == b"firstsecond"
-        os.close(go)
-        os.close(went)
 
 
-def test_lock_left_behind_by_an_exception_is_found_again() -> None:
+@pytest.mark.slow
+@pytest.mark.timeout_s(120)
+def test_writer_whose_other_thread_keeps_the_interpreter() -> None:
+    """Its thread may stand still for a second at any bytecode, also with the lock in hand."""
+    reader, writer = shmpipe.pipe(spin=0)
+    until = time.monotonic() + 8
+
+    def pour(hog: bool) -> int:
+        reader.close()
+        if hog:
+            threading.Thread(target=keep_interpreter, args=(until,), daemon=True).start()
+        count = 0
+        while time.monotonic() < until:
+            writer.write(b"%064d" % count)
+            count += 1
+        return count
+
+    children = [run_child(pour, hog) for hog in (True, False)]
+    writer.close()
+    got = 0
+    while data := reader.read(65536):
+        got += len(data)
+    reader.close()
+    assert got == 64 * sum(child.join() for child in children)
+
+
+def keep_interpreter(until: float) -> None:
+    while time.monotonic() < until:
+        sum(range(20_000_000))  # one call, which does not let other threads run
+        time.sleep(0.002)
+
+
+def test_lock_left_behind_by_a_raising_handler_is_found_again() -> None:
     reader, writer = shmpipe.pipe()
     with reader, writer:
-        writer._side.lock.enter()  # as a signal handler's exception would leave it
+        writer._side.lock.enter()
         assert writer.write(b"same thread") == 11
         writer._side.lock.enter()
         assert run_thread(writer.write, b", another").join(30) == 9
@@ -99,14 +140,29 @@ def test_lock_left_behind_by_an_exception_is_found_again() -> None:
 
 def test_call_from_a_handler_inside_a_call() -> None:
     reader, writer = shmpipe.pipe()
-    with reader, writer:
-        lock, words = writer._side.lock, writer._side.words
-        lock.enter()
-        words[WR_OWNER] = identity.token
+    refused = []
+
+    def handler(*_: Any) -> None:
         with pytest.raises(RuntimeError, match="reentrant"):
-            writer.write(b"x")
-        words[WR_OWNER] = 0
-        lock.release()
+            writer.write(b"handler")
+        refused.append(1)
+
+    put = writer._side.ring.put
+
+    def put_with_a_signal(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+        return put(*args)
+
+    old = signal.signal(signal.SIGUSR1, handler)
+    with reader, writer:
+        try:
+            writer._side.ring.put = put_with_a_signal
+            assert writer.write(b"main") == 4
+            del writer._side.ring.put
+        finally:
+            signal.signal(signal.SIGUSR1, old)
+        assert refused
+        assert reader.read(20) == b"main"
         assert writer.write(b"x") == 1
 
 
@@ -115,14 +171,12 @@ def test_sleeping_reader_is_woken_for_what_a_dead_writer_had_published() -> None
     with reader, writer:
         sleeper = run_child(reader.read, 10, close=[writer])
         sleeper.wait_asleep()
-        child = os.fork()
-        if not child:
-            side = writer._side
-            side.lock.enter()
-            side.words[WR_OWNER] = identity.token
-            side.ring.put(memoryview(b"data"), False)
-            os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(child, 0)
-        assert writer.write(b"") == 0
-        shmpipe.fcntl(writer, shmpipe.F_SETPIPE_WRITE_SZ, 8192)  # whoever needs the lock next
+
+        def publish() -> None:
+            writer._side.lock.enter()
+            writer._side.ring.put(memoryview(b"data"), False)
+
+        in_killed_child(publish)
+        # Whoever needs the lock next finds out.
+        shmpipe.fcntl(writer, shmpipe.F_SETPIPE_WRITE_SZ, 8192)
         assert sleeper.join() == b"data"

@@ -35,7 +35,10 @@ class NamedChannel(Channel):
 
 
 class ZmqChannel(NamedChannel):
-    _context: Any = None
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._context: Any = None  # of the process that uses the channel
+        self._sockets: list[Any] = []  # one that goes takes along what it has not sent yet
 
     def _socket(self, kind: str) -> Any:
         import zmq
@@ -51,6 +54,7 @@ class ZmqChannel(NamedChannel):
             socket.bind(address)
         else:
             socket.connect(address)
+        self._sockets.append(socket)
         return socket
 
     def sender(self) -> Callable[[bytes], Any]:
@@ -93,6 +97,7 @@ class ZmqChannel(NamedChannel):
         if self._context is not None:
             self._context.destroy(linger=0)
             self._context = None
+            self._sockets.clear()
 
 
 class Zmq(Peer):
