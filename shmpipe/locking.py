@@ -7,11 +7,13 @@ number that only it writes, odd while it may hold that lock:
 
     number += 1 (odd); acquire; ... ; release; number += 1 (even)
 
-Invariant: whoever owns the semaphore has an odd number.  A process that waits makes its number even
-before it sleeps.  So a lock is lost exactly when the semaphore stays taken, every odd number
-belongs to a process that is gone, and no number has changed between two looks; whoever finds that
-posts the semaphore for the dead.  A live process is never taken for dead, however long it stands
-still: its thread may be waiting for Python's own lock, stopped, or in a debugger.
+A try that fails takes its 1 back, so half the number counts the times the process has had the lock.
+
+Invariant: whoever owns the semaphore has an odd number.  So the lock is lost if in two looks every
+odd number belongs to a process that is gone, and no count has changed between them: a process that
+got the lock meanwhile is odd in the second look or has counted.  Whoever finds that posts the
+semaphore for the dead.  A live process is never taken for dead, however long it stands still: its
+thread may be waiting for Python's own lock, stopped, or in a debugger.
 
 Within a process, the threads come one after the other (``local``), so the number has one writer.
 Takers-over exclude each other by a record lock on the segment, which the kernel drops when its
@@ -47,11 +49,21 @@ from typing import Any
 from . import identity
 from .primitives import Semaphore
 from .recordlock import RecordLock
-from .segment import RD_LOCK, RD_TURN, RD_WAIT, WR_LOCK, WR_TURN, WR_WAIT, Segment
+from .segment import (
+    RD_LOCK,
+    RD_TURN,
+    RD_TURN_DOOR,
+    RD_WAIT,
+    WR_LOCK,
+    WR_TURN,
+    WR_TURN_DOOR,
+    WR_WAIT,
+    Segment,
+)
 
 PATIENCE = 0.1  # seconds between looks at who may hold the lock
-_FIRST_NAP = 20e-6  # seconds between tries; doubled each time, up to
-_LONGEST_NAP = {RD_LOCK: 1e-3, WR_LOCK: 1e-3, RD_TURN: 1e-2, WR_TURN: 1e-2}
+_FIRST_NAP, _LONGEST_NAP = 20e-6, 1e-3  # seconds between tries for a side lock
+_DOORS = {RD_TURN: RD_TURN_DOOR, WR_TURN: WR_TURN_DOOR}
 _STILL = 0.005  # seconds between the two looks; a store is visible within microseconds
 _LOCKS = (RD_LOCK, WR_LOCK, RD_TURN, WR_TURN)
 
@@ -66,7 +78,7 @@ class SideLock(Semaphore):
     index: int  # of this lock among those of the segment
     numbers: memoryview
     mine: int  # where this process's number is; -1: it has no place yet
-    longest_nap: float
+    door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
     local: Any  # a threading.RLock, which knows its thread
     repair: Callable[[], None] | None  # gives the wakes that a dead holder may have owed
 
@@ -79,7 +91,7 @@ class SideLock(Semaphore):
         self.numbers = segment.numbers
         self.mine = -1
         self.local = threading.RLock()
-        self.longest_nap = _LONGEST_NAP[word]
+        self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
         self.repair = None
         _locks.add(self)
         return self
@@ -107,6 +119,8 @@ class SideLock(Semaphore):
         """After ``release()``: this process certainly does not hold the lock any more."""
         if self.mine >= 0:
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & ~1 & _NUMBER
+        if self.door is not None and self.door._is_zero():
+            self.door.release()  # one token is enough: whoever takes it leaves through here too
         self.local.release()
 
     def _contend(self, deadline: float | None) -> None:
@@ -114,9 +128,13 @@ class SideLock(Semaphore):
         nap = _FIRST_NAP
         look = time.monotonic() + PATIENCE
         while True:
-            self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER  # even: not ours
-            time.sleep(nap)
-            nap = min(2 * nap, self.longest_nap)
+            self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER  # even: not ours
+            if self.door is not None:
+                patience = PATIENCE if deadline is None else deadline - time.monotonic()
+                self.door.wait(min(PATIENCE, max(patience, 0)))
+            else:
+                time.sleep(nap)
+                nap = min(2 * nap, _LONGEST_NAP)
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise TimeoutError("timed out waiting for another call on the same end")
@@ -130,24 +148,33 @@ class SideLock(Semaphore):
     def _look_for_the_dead(self) -> None:
         """Post the semaphore if it is lost, and make everybody look who may be owed a wake."""
         with RecordLock(self.segment.fd):
-            before = self.segment.may_hold(self.index)
-            if any(token == identity.token or identity.is_alive(token) for token, _ in before):
+            counts, lost = self._dead_holders()
+            if not lost:
                 return
-            numbers = bytes(self.numbers)
             time.sleep(_STILL)
-            if self.acquire(False):
+            if self._dead_holders() != (counts, lost):
+                return
+            if self.acquire(False):  # one of the dead did not have it after all
                 self.release()
-                return
-            if bytes(self.numbers) != numbers or not before:
-                return
-            for _, at in before:
+            else:
+                # A second handle: this one must not count a release it never acquired.
+                Semaphore.at(self.address, self.keep).release()
+            for at in lost:
                 self.numbers[at] = 0
-            # A second handle: this one must not count a release it never acquired.
-            Semaphore.at(self.address, self.keep).release()
             for word in (RD_WAIT, WR_WAIT):
                 self.segment.semaphore(self.ring, word).release()
         if self.repair is not None:
             self.repair()
+
+    def _dead_holders(self) -> tuple[list[int], list[int]]:
+        """How often each process has had the lock, and which numbers of the dead are odd.
+
+        The second list is empty also if somebody alive may have it, or be just trying.
+        """
+        numbers = self.segment.numbers_of(self.index)
+        odd = [(token, at) for token, at in numbers if self.numbers[at] & 1]
+        alive = any(identity.is_alive(token) for token, _ in odd)
+        return [self.numbers[at] >> 1 for _, at in numbers], [] if alive else [at for _, at in odd]
 
     def left_behind(self) -> None:
         """A call ends by an exception that may have come while it held the lock: clear up."""

@@ -252,6 +252,10 @@ class Receiver:
                     return assembly
                 if freed < 0:
                     self._wait_for_part()
+        except EOFError:
+            words[DROPPED] += 1 if words[R_PART] else 0
+            words[R_PART] = 0  # the rest will never come
+            raise
         except BaseException:
             if words[R_PART]:
                 self.kept = assembly

@@ -55,6 +55,7 @@ RD_WAIT, WR_WAIT = 72, 80
 # beside each, who has it, for those who would otherwise not even look at the lock.
 RD_TURN, RD_TURN_BY = 88, 92
 WR_TURN, WR_TURN_BY = 96, 100
+RD_TURN_DOOR, WR_TURN_DOOR = 104, 112  # semaphores of those who wait for a turn
 LINES = 16
 
 _MAGIC = int.from_bytes(b"shmpipe\x01", "little")
@@ -121,6 +122,8 @@ class Segment:
                 (WR_WAIT, _TAKEN),
                 (RD_TURN, _FREE),
                 (WR_TURN, _FREE),
+                (RD_TURN_DOOR, _TAKEN),
+                (WR_TURN_DOOR, _TAKEN),
             ):
                 self._bytes[base + word * 8 : base + word * 8 + SEM_BYTES] = image
         return self
@@ -160,15 +163,11 @@ class Segment:
                 return place
         raise OSError(EAGAIN, f"more than {_MAX_PLACES} processes share one pipe")
 
-    def may_hold(self, lock: int) -> list[tuple[int, int]]:
-        """(identity, where its number is) of every process that may hold ``lock`` just now."""
+    def numbers_of(self, lock: int) -> list[tuple[int, int]]:
+        """(identity, where its number for ``lock`` is) of every process that has a place."""
         tokens = self._bytes[_PLACES:_TABLES].cast("Q")
-        found = []
-        for place in range(_MAX_PLACES):
-            at = place * 16 + 2 + lock
-            if tokens[place * 8] and self.numbers[at] & 1:
-                found.append((tokens[place * 8], at))
-        return found
+        places = range(_MAX_PLACES)
+        return [(tokens[n * 8], n * 16 + 2 + lock) for n in places if tokens[n * 8]]
 
     def words(self, ring: int) -> memoryview:
         """The control words of one ring, as unsigned 64-bit integers."""

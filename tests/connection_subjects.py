@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -100,7 +101,9 @@ def make_buffer(name: str, size: int) -> Any:
 
 BUFFER_NAMES = (
     ("bytes", "bytearray", "memoryview", "read-only char", "short", "double", "rows", "pickle")
-    + ("strided", "strided int", "text", "none")
+    + ("strided", "text", "none")
+    # The standard library of Python 3.10 copied those.
+    + (("strided int",) if sys.version_info >= (3, 11) else ())
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_sharer
@@ -99,6 +100,16 @@ def is_interrupted(call: Callable[[], Any]) -> bool:
     except KeyboardInterrupt:
         return True
     return False
+
+
+def waiting_its_turn(*runners: Any) -> None:
+    """Give them the time to begin to wait for somebody in the middle of a large message.
+
+    Whoever does that looks now and then if the other is still there, so it is never quite asleep.
+    """
+    time.sleep(0.15)
+    for runner in runners:
+        assert runner.alive()
 
 
 @pytest.fixture

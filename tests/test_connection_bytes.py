@@ -7,6 +7,7 @@ import ctypes
 import gc
 import mmap
 import pickle
+import sys
 from collections.abc import Callable
 from multiprocessing import BufferTooShort
 from typing import Any
@@ -38,6 +39,22 @@ BUFFERS: dict[str, Any] = {
     "foreign byte order": numpy.arange(5, dtype=">i4"),
     "ctypes": (ctypes.c_int * 3)(1, 2, 3),
     "transposed twice": numpy.arange(6.0).reshape(2, 3).T.T,
+}
+
+BAD_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "text": ("text",),
+    "None": (None,),
+    "number": (3,),
+    "list": ([1, 2],),
+    "strided": (memoryview(b"abcdef")[::2],),
+    "strided, of int": (memoryview(INTEGERS)[::2],),
+    "reversed": (memoryview(b"abcdef")[::-1],),
+    "Fortran order, of int": (numpy.zeros((3, 4), "i4", "F"),),
+    "offset None": (b"abc", None),
+    "offset text": (b"abc", "1"),
+    "offset float": (b"abc", 1.0),
+    "size text": (b"abc", 0, "1"),
+    "size float": (b"abc", 0, 1.0),
 }
 
 
@@ -114,29 +131,13 @@ def test_bad_offset_or_size(kind: str, duplex: bool, arguments: Any, text: str) 
 
 @both_kinds
 @both_ways
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("text",),
-        (None,),
-        (3,),
-        ([1, 2],),
-        (memoryview(b"abcdef")[::2],),
-        (memoryview(INTEGERS)[::2],),
-        (memoryview(b"abcdef")[::-1],),
-        (numpy.zeros((3, 4), "i4", "F"),),
-        (b"abc", None),
-        (b"abc", "1"),
-        (b"abc", 1.0),
-        (b"abc", 0, "1"),
-        (b"abc", 0, 1.0),
-    ],
-    ids=lambda arguments: repr(arguments)[:30],
-)
-def test_bad_types(kind: str, duplex: bool, arguments: Any) -> None:
+@pytest.mark.parametrize("name", BAD_ARGUMENTS)
+def test_bad_types(kind: str, duplex: bool, name: str) -> None:
+    if kind == "stdlib" and "of int" in name and sys.version_info < (3, 11):
+        pytest.skip("the standard library copied those in Python 3.10")
     with link_of(kind, duplex) as (receiver, sender):
         with pytest.raises(TypeError):
-            sender.send_bytes(*arguments)
+            sender.send_bytes(*BAD_ARGUMENTS[name])
         assert not receiver.poll()
 
 

@@ -25,6 +25,7 @@ from .links import (
     numbered,
     receive_all,
     stop_resource_sharer,
+    waiting_its_turn,
 )
 from .support import START_METHODS, Flag, eventually, run_child, run_process, run_thread
 
@@ -335,7 +336,7 @@ def busy() -> Iterator[tuple[Any, Any, Any]]:
 def test_sender_is_forked_in_the_middle_of_a_message(busy: tuple[Any, Any, Any]) -> None:
     receiver, sender, sending = busy
     child = run_child(sender.send_bytes, b"from the child", close=[receiver])
-    asleep(child)  # waits for its turn
+    waiting_its_turn(child)
     assert receiver.recv_bytes() == numbered(1, 8 * MiB)
     sending.join()
     assert receiver.recv_bytes() == b"from the child"

@@ -25,6 +25,7 @@ from .links import (
     numbered,
     numbers_of,
     receive_all,
+    waiting_its_turn,
 )
 from .support import Child, Flag, eventually, run_child, run_thread, task_state
 
@@ -168,7 +169,7 @@ def test_other_senders_messages_arrive(
         receiving = None
         if when == "waits already":
             go.set()
-            asleep(survivor)
+            waiting_its_turn(survivor)
         if read_first:
             receiving = run_thread(receive_all, receiver)
             eventually(lambda: receiver.incoming.stats().bytes_read >= ring // 2)
@@ -282,7 +283,7 @@ def test_other_receiver_gets_whole_messages(duplex: bool, ring: int, waits: bool
         eventually(lambda: receiver.incoming.stats().bytes_read >= taken + ring // 2)
         if waits:
             survivor = run_child(receive_all, receiver, close=[sender])
-            asleep(survivor)
+            waiting_its_turn(survivor)
         victim.kill()
         if survivor is None:
             survivor = run_child(receive_all, receiver, close=[sender])
