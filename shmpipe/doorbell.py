@@ -60,7 +60,16 @@ _SMALL, _LARGE = 1, 1 << 16  # send buffers, in bytes; the kernel raises 1 to it
 def doorbells() -> tuple[Doorbell, Doorbell]:
     """A connected pair."""
     left, right = socket.socketpair()
-    return Doorbell(left), Doorbell(right)
+    return Doorbell.adopt(left.detach()), Doorbell.adopt(right.detach())
+
+
+class _Socket(socket.socket):
+    """A socket that closes without a warning when an end is found in garbage, as ends do."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Doorbell:
@@ -82,8 +91,8 @@ class Doorbell:
 
     @classmethod
     def adopt(cls, fd: int) -> Doorbell:
-        """From a descriptor that came from another process."""
-        return cls(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd))
+        """From the descriptor of a connected socket, which is the doorbell's to close."""
+        return cls(_Socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd))
 
     def fileno(self) -> int:
         return self.sock.fileno()

@@ -35,6 +35,16 @@ hypothesis.settings.register_profile("short", max_examples=1200, stateful_step_c
 hypothesis.settings.register_profile("long", max_examples=40_000, stateful_step_count=80, **_common)
 hypothesis.settings.load_profile("short")
 
+# Files whose tests start many processes or wait a lot: left out of `tools/test --fast` as a whole.
+SLOW_FILES = {
+    f"test_{name}.py"
+    for name in (
+        "bench cases_system cpython crowd edges forked holders idle install interrupted killed leaks "
+        "policies processes pushing seqwc sharing sharing_crowd takeover torn_frames watchdog "
+        "watchers wakes"
+    ).split()
+}
+
 _failed = pytest.StashKey[bool]()
 
 
@@ -47,6 +57,12 @@ def _tell(seconds: float, name: str) -> None:
         with contextlib.suppress(OSError):
             message = f"start {_limit(seconds):g} {name}".encode()
             children.watchdog_socket.send(message[:4000])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name in SLOW_FILES:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_configure(config: pytest.Config) -> None:
