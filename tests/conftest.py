@@ -37,12 +37,30 @@ hypothesis.settings.load_profile("short")
 
 # Files whose tests start many processes or wait a lot: left out of `tools/test --fast` as a whole.
 SLOW_FILES = {
-    f"test_{name}.py"
-    for name in (
-        "bench cases_system cpython crowd edges forked holders idle install interrupted killed leaks "
-        "policies processes pushing seqwc sharing sharing_crowd takeover torn_frames watchdog "
-        "watchers wakes"
-    ).split()
+    "test_bench.py",
+    "test_cases_system.py",
+    "test_cpython.py",
+    "test_crowd.py",
+    "test_edges.py",
+    "test_forked.py",
+    "test_holders.py",
+    "test_idle.py",
+    "test_install.py",
+    "test_interrupted.py",
+    "test_interrupted_frames.py",
+    "test_killed.py",
+    "test_leaks.py",
+    "test_policies.py",
+    "test_processes.py",
+    "test_pushing.py",
+    "test_seqwc.py",
+    "test_sharing.py",
+    "test_sharing_crowd.py",
+    "test_takeover.py",
+    "test_torn_frames.py",
+    "test_watchdog.py",
+    "test_watchers.py",
+    "test_wakes.py",
 }
 
 _failed = pytest.StashKey[bool]()
