@@ -22,7 +22,7 @@ def _own_token() -> int:
 
 
 def is_alive(other: int) -> bool:
-    """Whether the process that once signed with ``other`` still runs (a zombie does not)."""
+    """Whether the process that once had ``other`` for its token still runs (a zombie does not)."""
     pid, started = other >> _TIME_BITS, other & ((1 << _TIME_BITS) - 1)
     now = _start_time(pid)
     if now is None and _start_time("self") is None:  # no /proc: ask the kernel for the pid alone
@@ -37,7 +37,7 @@ def is_alive(other: int) -> bool:
 
 
 token = _own_token()
-"""This process's signature, never 0."""
+"""This process, never 0."""
 
 
 def _after_fork() -> None:
