@@ -18,6 +18,7 @@ import os
 
 # CPython's own module; type checkers do not know it.
 from _multiprocessing import SemLock  # type: ignore[import-not-found]
+from collections.abc import Sequence
 from ctypes import CDLL, byref, c_int, c_long, c_short, c_size_t, c_uint, c_ulong, c_void_p
 from math import ceil
 from typing import Any
@@ -29,6 +30,7 @@ WOKEN, TIMED_OUT, INTERRUPTED = 1, 0, -1
 """What a wait returns; INTERRUPTED means that a signal came and its handler has run."""
 
 POLLIN, POLLOUT, POLLERR, POLLHUP = 0x01, 0x04, 0x08, 0x10
+ELSEWHERE = 0x10000  # beyond what poll(2) can show
 
 _SEMAPHORE_KIND = 1
 _MAP_FIXED = 0x10
@@ -134,16 +136,19 @@ class Semaphore(SemLock):  # type: ignore[misc]
         raise OSError(number, f"waiting for a semaphore: {os.strerror(number)}")
 
 
-def poll_fd(fd: int, events: int, seconds: float | None) -> int:
+def poll_fd(fd: int, events: int, seconds: float | None, others: Sequence[int] = ()) -> int:
     """Sleep until ``fd`` shows ``events``, an error or a hang-up; None: without a time limit.
 
-    Unlike ``select.poll`` it reports a signal (INTERRUPTED) instead of resuming by itself.
+    Returns what it shows; ELSEWHERE if only one of ``others`` has become readable; INTERRUPTED if a
+    signal came (``select.poll`` would resume by itself).
     """
-    entry = _PollFd(fd, events, 0)
+    wanted = [_PollFd(fd, events, 0), *(_PollFd(other, POLLIN, 0) for other in others)]
+    entries = (_PollFd * len(wanted))(*wanted)
     # Rounded up: a poll that ends before its time would be done again and again.
     milliseconds = -1 if seconds is None else min(ceil(max(seconds, 0) * 1000), 2**31 - 1)
-    if _libc.poll(byref(entry), 1, milliseconds) >= 0:
-        return int(entry.revents)
+    ready = _libc.poll(entries, len(entries), milliseconds)
+    if ready >= 0:
+        return int(entries[0].revents) or (ELSEWHERE if ready else 0)
     number = ctypes.get_errno()
     if number == errno.EINTR:
         return INTERRUPTED

@@ -46,6 +46,7 @@ import select
 import socket
 import threading
 import weakref
+from collections.abc import Sequence
 
 from .primitives import POLLERR, POLLHUP, POLLOUT, poll_fd
 
@@ -204,9 +205,9 @@ class Doorbell:
 
     # --- sleeping and closing --------------------------------------------------------------------
 
-    def sleep(self, events: int, seconds: float | None) -> int:
-        """Poll this end's socket; the caller holds it."""
-        return poll_fd(self.sock.fileno(), events, seconds)
+    def sleep(self, events: int, seconds: float | None, others: Sequence[int]) -> int:
+        """Poll this end's socket, and others beside it; the caller holds it."""
+        return poll_fd(self.sock.fileno(), events, seconds, others)
 
     def hold(self) -> None:
         """Until ``let_go()``, close() is put off: as with the kernel's pipe, a call that is asleep

@@ -36,6 +36,20 @@ def is_alive(other: int) -> bool:
     return now is not None and (not started or now & ((1 << _TIME_BITS) - 1) == started)
 
 
+def watch(other: int) -> int | None:
+    """A descriptor that becomes readable when a process ends; None: it has, or is this one."""
+    if other == token:
+        return None
+    try:
+        fd = os.pidfd_open(other >> _TIME_BITS)
+    except ProcessLookupError:
+        return None
+    if is_alive(other):
+        return fd
+    os.close(fd)  # somebody else has its number by now
+    return None
+
+
 token = _own_token()
 """This process, never 0."""
 

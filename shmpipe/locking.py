@@ -80,6 +80,7 @@ class SideLock(Semaphore):
     mine: int  # where this process's number is; -1: it has no place yet
     door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
     local: Any  # a threading.RLock, which knows its thread
+    arrived: Callable[[], None] | None  # called before this process takes the lock at all
     repair: Callable[[], None] | None  # gives the wakes that a dead holder may have owed
 
     @classmethod
@@ -92,7 +93,7 @@ class SideLock(Semaphore):
         self.mine = -1
         self.local = threading.RLock()
         self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
-        self.repair = None
+        self.repair = self.arrived = None
         _locks.add(self)
         return self
 
@@ -108,6 +109,8 @@ class SideLock(Semaphore):
         try:
             if self.mine < 0:
                 self.mine = self.segment.place(self.index)
+                if self.arrived is not None:
+                    self.arrived()
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
             if not self.acquire(False):
                 self._contend(deadline)

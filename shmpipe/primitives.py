@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._pure import (
+    ELSEWHERE,
     INTERRUPTED,
     POLLERR,
     POLLHUP,
@@ -20,6 +21,7 @@ from ._pure import (
 )
 
 __all__ = [
+    "ELSEWHERE",
     "INTERRUPTED",
     "POLLERR",
     "POLLHUP",

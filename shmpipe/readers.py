@@ -8,7 +8,7 @@ from __future__ import annotations
 from .doorbell import Doorbell
 from .locking import Locks
 from .policies import EDGE_HALF, fires
-from .primitives import POLLIN, WOKEN, fence
+from .primitives import POLLIN, fence
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -128,12 +128,12 @@ class ReaderSide(Side):
             bell.ring_self()
         return fd
 
-    def sleep(self, kind: int, seconds: float | None = None) -> int:
-        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT or INTERRUPTED."""
+    def sleep(self, kind: int, seconds: float | None, others: list[int]) -> int:
+        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT, INTERRUPTED or DIED."""
         if kind == SHORT:
             limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
             return int(self.read_wait.wait(limit))
-        return min(self.bell.sleep(POLLIN, seconds), WOKEN)
+        return self.sleep_long(POLLIN, seconds, others)
 
     def pass_on(self, slept: bool, ended: bool) -> None:
         """Whoever was woken wakes the next one, if there is something for it."""

@@ -29,7 +29,7 @@ from .segment import (
     READS,
     WR_TURN_BY,
 )
-from .waiting import LONG, NOT, SHORT
+from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
 
 # (kind, size, the bytes in one or two windows of the ring) -> the result.  Called under the
 # readers' lock: it copies, and does nothing else.
@@ -172,6 +172,7 @@ class Receiver:
             words[R_SPINS] += 1
             return True
         asleep, kind, slept = NOT, SHORT, False
+        others: list[int] = []  # descriptors of the other processes, for a long sleep
         try:
             while True:
                 lock.enter()
@@ -196,14 +197,16 @@ class Receiver:
                     if not slept:
                         side.bell.hold()
                     slept = True
-                    if side.sleep(asleep, limit) == TIMED_OUT:
-                        kind = LONG
+                    outcome = side.sleep(asleep, limit, others)
+                    if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
+                        kind, others = LONG, rewatched(side, others)
         except BaseException:
             side.recover(asleep)
             raise
         finally:
             if slept:
                 side.bell.let_go()
+            close_all(others)
         side.pass_on(slept, ended)
         if ended:
             raise EOFError

@@ -163,6 +163,11 @@ class Segment:
                 return place
         raise OSError(EAGAIN, f"more than {_MAX_PLACES} processes share one pipe")
 
+    def users(self) -> list[int]:
+        """The identities of all processes that have a place, dead ones included."""
+        tokens = self._bytes[_PLACES:_TABLES].cast("Q")
+        return [tokens[n * 8] for n in range(_MAX_PLACES) if tokens[n * 8]]
+
     def numbers_of(self, lock: int) -> list[tuple[int, int]]:
         """(identity, where its number for ``lock`` is) of every process that has a place."""
         tokens = self._bytes[_PLACES:_TABLES].cast("Q")

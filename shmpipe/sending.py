@@ -27,7 +27,7 @@ from .segment import (
     WR_WATCH,
     WRITES,
 )
-from .waiting import ASK_AFTER, LONG, NOT, SHORT
+from .waiting import ASK_AFTER, DIED, LONG, NOT, SHORT, close_all, rewatched
 from .writers import WriterSide
 
 
@@ -116,6 +116,7 @@ class _Sending:
         side, words, lock = self.side, self.side.words, self.side.lock
         spin = side.spin_now > 0
         asleep, kind, slept = NOT, SHORT, False
+        others: list[int] = []  # descriptors of the other processes, for a long sleep
         try:
             while True:
                 lock.enter()
@@ -157,8 +158,9 @@ class _Sending:
                     if not slept:
                         side.bell.hold()
                     slept = True
-                    if side.sleep(asleep, limit) == TIMED_OUT:
-                        kind = LONG
+                    outcome = side.sleep(asleep, limit, others)
+                    if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
+                        kind, others = LONG, rewatched(side, others)
         except BaseException:
             side.recover(asleep)
             self._give_up()
@@ -168,6 +170,7 @@ class _Sending:
         finally:
             if slept:
                 side.bell.let_go()
+            close_all(others)
 
     def _has_space(self) -> bool:
         return self.ring.space() >= self.want

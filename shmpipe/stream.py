@@ -21,7 +21,7 @@ from .segment import (
     WR_WATCH,
     WRITES,
 )
-from .waiting import LONG, NOT, SHORT
+from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
 from .writers import WriterSide
 
 
@@ -32,6 +32,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
     nonblocking = words[RD_FLAGS] & os.O_NONBLOCK
     spin = not nonblocking and side.spin_now > 0
     asleep, kind, slept = NOT, SHORT, False
+    others: list[int] = []  # descriptors of the other processes, for a long sleep
     try:
         while True:
             lock.enter()
@@ -72,14 +73,18 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                 if not slept:
                     side.bell.hold()
                 slept = True
-                if side.sleep(kind) == TIMED_OUT:
-                    kind = LONG
+                outcome = side.sleep(kind, None, others)
+                if outcome == TIMED_OUT and kind == SHORT:
+                    kind, others = LONG, rewatched(side, others)
+                elif outcome == DIED:
+                    others = rewatched(side, others)
     except BaseException:
         side.recover(asleep)
         raise
     finally:
         if slept:
             side.bell.let_go()
+        close_all(others)
 
 
 def write(side: WriterSide, source: memoryview) -> int | None:
@@ -89,6 +94,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
     size, done = len(source), 0
     spin = side.spin_now > 0 and not words[WR_FLAGS] & os.O_NONBLOCK
     asleep, kind, slept, ticket = NOT, SHORT, False, 0
+    others: list[int] = []  # descriptors of the other processes, for a long sleep
     held = False  # whether the descriptors are kept from being closed
     may_put = True  # a sleeper that the policy has not woken takes no slot, free or not
     try:
@@ -138,9 +144,14 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                 side.bell.hold()
                 held = True
             slept = True
-            outcome = side.sleep(asleep)
+            outcome = side.sleep(asleep, None, others)
             may_put = outcome == WOKEN and (asleep == SHORT or _answered(words[WR_RUNG], ticket))
-            kind = LONG if outcome == TIMED_OUT else asleep
+            may_put = may_put or (outcome == DIED and side.has_space())
+            kind = asleep
+            if outcome == TIMED_OUT and asleep == SHORT:
+                kind, others = LONG, rewatched(side, others)
+            elif outcome == DIED:
+                others = rewatched(side, others)
             if outcome == INTERRUPTED:
                 if done:
                     side.abandon(asleep)
@@ -153,6 +164,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
     finally:
         if held:
             side.bell.let_go()
+        close_all(others)
 
 
 def _answered(rung: int, ticket: int) -> bool:

@@ -16,7 +16,9 @@ barrier, and W's look at ARM comes after it.
 Sleeping has two phases.  For the first SHORT_SLEEP seconds a sleeper is on a semaphore, which wakes
 fast; then it polls its doorbell without a time limit, so that it uses no CPU while nothing happens
 and notices at once when the other side dies.  A sleeper in the second phase is for the other side
-the same as somebody who watches ``fileno()``.
+the same as somebody who watches ``fileno()``.  It also watches (by pidfd) the processes that use
+the pipe: one that is killed between publishing and waking must not leave it asleep, although the
+doorbell shows nothing while others hold that end.
 
 One at a time: a ring posts the semaphore once.  A call that has slept and leaves data (space)
 behind posts for the next sleeper; one that leaves nothing arms again for those who still sleep.
@@ -30,9 +32,11 @@ import os
 import time
 from collections.abc import Callable
 
+from . import identity
 from .doorbell import Doorbell
 from .locking import Locks, SideLock
 from .policies import ready
+from .primitives import ELSEWHERE, WOKEN
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -45,6 +49,8 @@ from .segment import (
 )
 
 WORD = (1 << 64) - 1
+DIED = 2  # beside WOKEN, TIMED_OUT and INTERRUPTED: another process may have died
+BLIND_SLEEP = 0.5  # seconds between looks of a sleeper that cannot watch the other processes
 SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doorbell
 ASK_AFTER = 0.001  # seconds a writer trusts the answer that there are readers
 LONGEST_SPIN = 50e-6  # seconds; the automatic choice where spinning can help at all
@@ -72,6 +78,7 @@ class Side:
         self.spin_choice = spin
         self.spin_most = spin_limit(spin)
         self.spin_now = self.spin_most  # learns: doubled by a spin that paid, else halved
+        self.blind: OSError | None = None  # why the last sleeper could not watch the others
         self.read_wait = ring.segment.semaphore(ring.index, RD_WAIT)
         self.write_wait = ring.segment.semaphore(ring.index, WR_WAIT)
 
@@ -83,6 +90,32 @@ class Side:
         words = self.words
         used = self.ring.used_now()
         return ready(words[POLICY], words[LIMIT], words[WRITE_PAGES], used)
+
+    def watch_others(self) -> list[int]:
+        """Descriptors that tell when another process that uses the pipe ends.
+
+        One that is killed may have published something and not woken anybody; whether the doorbell
+        tells depends on who else holds its end.
+        """
+        fds: list[int] = []
+        try:
+            for token in self.ring.segment.users():
+                fd = identity.watch(token)
+                if fd is not None:
+                    fds.append(fd)
+        except OSError as error:  # no descriptors left, or none of that kind
+            self.blind = error
+        return fds
+
+    def sleep_long(self, events: int, seconds: float | None, others: list[int]) -> int:
+        """Poll the doorbell: WOKEN, TIMED_OUT, INTERRUPTED, or DIED: look at everything again."""
+        limit = seconds
+        if self.blind is not None:
+            limit = BLIND_SLEEP if seconds is None else min(seconds, BLIND_SLEEP)
+        shown = self.bell.sleep(events, limit, others)
+        if shown == ELSEWHERE or (not shown and self.blind is not None):
+            return DIED
+        return min(shown, WOKEN)
 
     def spin(self, met: Callable[[], bool]) -> bool:
         """Wait for ``met`` without sleeping, for as long as it has been paying lately."""
@@ -115,3 +148,14 @@ class Side:
     def leave(self) -> None:
         """This process closes its end: a sleeper of the other side looks if it was the last."""
         raise NotImplementedError
+
+
+def close_all(fds: list[int]) -> None:
+    while fds:
+        os.close(fds.pop())
+
+
+def rewatched(side: Side, fds: list[int]) -> list[int]:
+    """What ``side.watch_others()`` returns now, in place of what it did."""
+    close_all(fds)
+    return side.watch_others()

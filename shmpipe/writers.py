@@ -10,7 +10,7 @@ from math import inf
 
 from .doorbell import Doorbell
 from .locking import Locks
-from .primitives import POLLOUT, WOKEN, fence
+from .primitives import POLLOUT, fence
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -40,6 +40,7 @@ class WriterSide(Side):
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.writer
         self.lock.repair = self.repair
+        self.lock.arrived = self.arrived
         self.asked = 0.0  # when the doorbell was last asked for the readers' life
 
     def has_space(self) -> bool:
@@ -156,12 +157,12 @@ class WriterSide(Side):
             lock.leave()
         return self.bell.fileno()
 
-    def sleep(self, kind: int, seconds: float | None = None) -> int:
-        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT or INTERRUPTED."""
+    def sleep(self, kind: int, seconds: float | None, others: list[int]) -> int:
+        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT, INTERRUPTED or DIED."""
         if kind == SHORT:
             limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
             return int(self.write_wait.wait(limit))
-        return min(self.bell.sleep(POLLOUT, seconds), WOKEN)
+        return self.sleep_long(POLLOUT, seconds, others)
 
     def pass_on(self, slept: bool, ended: bool) -> None:
         """Whoever was woken wakes the next one, if there is something for it."""
@@ -181,6 +182,11 @@ class WriterSide(Side):
         if words[RD_WATCH] or words[RD_LONG]:
             words[R_WAKES] += 1
             self.bell.ring(ticket)
+
+    def arrived(self) -> None:
+        """This process begins to write: long sleepers do not watch it yet, so they look again."""
+        if self.words[RD_LONG] or self.words[RD_WATCH]:
+            self.bell.ring(self.words[RD_ARM])
 
     def repair(self) -> None:
         """A writer died, or was thrown out, after it may have published something: ring for it."""
@@ -214,7 +220,7 @@ class WriterSide(Side):
 
     def leave(self) -> None:
         """This process closes its end: a sleeping reader will look whether it was the last."""
-        self.lock.repair = None
+        self.lock.repair = self.lock.arrived = None
         self.bell.close()
         if self.words[RD_SLEEPERS]:
             self.read_wait.release()

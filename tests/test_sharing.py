@@ -354,7 +354,7 @@ def test_receiver_goes_away_in_the_middle_of_a_message(
     sending.join(60)
     sender.send_bytes(b"behind it")
     sender.close()
-    # A fork copies the frames of the thread that is inside of send_bytes(), for ever.
+    # (A fork also copies the frames of the thread that is inside of send_bytes().)
     assert process.join(20) == [numbered(1, 8 * MiB), b"behind it"]
 
 

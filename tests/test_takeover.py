@@ -180,3 +180,34 @@ def test_sleeping_reader_is_woken_for_what_a_dead_writer_had_published() -> None
         # Whoever needs the lock next finds out.
         shmpipe.fcntl(writer, shmpipe.F_SETPIPE_WRITE_SZ, 8192)
         assert sleeper.join() == b"data"
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+def test_killed_between_publishing_and_waking_a_reader(long: bool) -> None:
+    """Another process still holds the writing end, so there is no hang-up to notice."""
+    reader, writer = shmpipe.pipe(spin=0)
+    with reader, writer:
+        sleeper = run_child(reader.read, 10, close=[writer])
+        child = os.fork()  # before the sleeper can know of it
+        if not child:
+            time.sleep(0.2 if long else 0)
+            writer._side.wake_readers = lambda: os.kill(os.getpid(), signal.SIGKILL)
+            writer.write(b"data")
+        os.waitpid(child, 0)
+        assert sleeper.join() == b"data"
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+def test_killed_between_freeing_and_waking_a_writer(long: bool) -> None:
+    reader, writer = shmpipe.pipe(4096, spin=0)
+    with reader, writer:
+        writer.write(bytes(4096))
+        victim = os.fork()
+        if not victim:
+            reader.read(96)  # in use, so that the sleeper knows of it
+            time.sleep(0.2 if long else 0.01)
+            reader._side.wake_writers = lambda freed: os.kill(os.getpid(), signal.SIGKILL)
+            reader.read(4000)
+        sleeper = run_child(writer.write, b"y" * 4096, close=[reader])
+        os.waitpid(victim, 0)
+        assert sleeper.join() == 4096

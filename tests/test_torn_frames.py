@@ -7,6 +7,7 @@ the middle of it as soon as nobody reads on. What is told apart: a message is th
 from __future__ import annotations
 
 import random
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -263,6 +264,13 @@ def test_only_receiver_killed_half_way(duplex: bool, ring: int) -> None:
             sender.send("x")
 
 
+def join_sender(sending: Child, receiving: Child) -> None:
+    """Join the sender; if the receiver ends before it, that one says what is wrong."""
+    if sending not in select.select([sending, receiving], [], [], 30)[0]:
+        receiving.join(1)
+    sending.join(1)
+
+
 @both_ways
 @both_sizes
 @pytest.mark.parametrize("waits", [False, True], ids=["receives later", "waits already"])
@@ -289,7 +297,7 @@ def test_other_receiver_gets_whole_messages(duplex: bool, ring: int, waits: bool
             survivor = run_child(receive_all, receiver, close=[sender])
         sender.close()
         thaw(sending)
-        sending.join()
+        join_sender(sending, survivor)
         found = [check_message(data) for data in survivor.join()]
         # The first one was half taken by the victim, so it is gone.
         assert found == [(1, number) for number in range(1, 5)]
@@ -317,7 +325,7 @@ def test_receiver_killed_at_work(duplex: bool, ring: int) -> None:
             time.sleep(chance.uniform(0.0, 0.05))
             victim.kill()
             for child in senders:
-                child.join()
+                join_sender(child, survivor)
             found = [check_message(data) for data in survivor.join()]
             for who in range(2):
                 numbers = numbers_of(who, found)
