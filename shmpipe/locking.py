@@ -81,6 +81,7 @@ class SideLock(Semaphore):
     door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
     local: Any  # a threading.RLock, which knows its thread
     arrived: Callable[[], None] | None  # called before this process takes the lock at all
+    owed: bool  # this process has taken the lock over, and has not made the repair yet
     repair: Callable[[], None] | None  # gives the wakes that a dead holder may have owed
 
     @classmethod
@@ -93,6 +94,7 @@ class SideLock(Semaphore):
         self.mine = -1
         self.local = threading.RLock()
         self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
+        self.owed = False
         self.repair = self.arrived = None
         _locks.add(self)
         return self
@@ -125,6 +127,10 @@ class SideLock(Semaphore):
         if self.door is not None and self.door._is_zero():
             self.door.release()  # one token is enough: whoever takes it leaves through here too
         self.local.release()
+        if self.owed:
+            self.owed = False
+            if self.repair is not None:
+                self.repair()  # it may take this lock itself
 
     def _contend(self, deadline: float | None) -> None:
         """Wait for another process."""
@@ -166,8 +172,7 @@ class SideLock(Semaphore):
                 self.numbers[at] = 0
             for word in (RD_WAIT, WR_WAIT):
                 self.segment.semaphore(self.ring, word).release()
-        if self.repair is not None:
-            self.repair()
+        self.owed = True
 
     def _dead_holders(self) -> tuple[list[int], list[int]]:
         """How often each process has had the lock, and which numbers of the dead are odd.
