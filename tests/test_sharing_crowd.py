@@ -237,23 +237,22 @@ def test_crowd_of_threads(duplex: bool) -> None:
 def test_threads_wait_long_for_their_turn(side: str) -> None:
     """Longer than it takes until somebody looks whether the one whose turn it is still lives."""
     threads, count, size = 16, 12, 3 * MiB
-    one, many = (1, threads) if side == "receiving" else (threads, 1)
+    total = count * threads
     with link_of("shmpipe", False, size=64 * KiB) as (receiver, sender):
 
         def send(who: int) -> None:
-            for number in range(count * threads // one):
+            for number in range(each_sends):
                 sender.send_bytes(message(who, number, size))
 
+        each_sends = count if side == "sending" else total
         if side == "sending":
             receivers = [run_child(receive_messages, receiver, close=[sender])]
             senders = [run_thread(send, who) for who in range(threads)]
         else:
             senders = [run_child(send, 0, close=[receiver])]
             receivers = [run_thread(receive_messages, receiver) for _ in range(threads)]
-        if side == "receiving":
             sender.close()
         for each in senders:
             each.join(50)
         sender.close()
-        check_all([each.join(50) for each in receivers], one, count * threads // one)
-    assert len(receivers) == many
+        check_all([each.join(50) for each in receivers], total // each_sends, each_sends)

@@ -29,6 +29,9 @@ import time
 import unittest
 import warnings
 
+# Where standins.py is; Python itself may have been told not to look beside a script.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+
 METHOD = os.environ["SHMPIPE_CPYTHON_METHOD"]
 PIPE = os.environ["SHMPIPE_CPYTHON_PIPE"]
 PLACES = (multiprocessing, multiprocessing.connection, multiprocessing.context.BaseContext)
