@@ -185,7 +185,7 @@ class WriterSide(Side):
 
     def arrived(self) -> None:
         """This process begins to write: long sleepers do not watch it yet, so they look again."""
-        if self.words[RD_LONG] or self.words[RD_WATCH]:
+        if self.words[RD_LONG]:
             self.bell.ring(self.words[RD_ARM])
 
     def repair(self) -> None:
