@@ -347,8 +347,12 @@ def test_program(scenario: str, method: str, tmp_path: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            # NumPy's threads are warned about when Python 3.12 forks.
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "default"},
+            env={
+                **os.environ,
+                "OPENBLAS_NUM_THREADS": "1",
+                # Pool and executors fork beside their own threads, which Python 3.12 warns about.
+                "PYTHONWARNINGS": "default,ignore::DeprecationWarning",
+            },
             start_new_session=True,
         )
     register_pid(process.pid)
