@@ -201,6 +201,7 @@ class SideLock(Semaphore):
             if _is_inside_below(self):
                 raise RuntimeError("reentrant call on a pipe end, from a signal handler")
             self._clear_up()
+        orphaned = 0
         while True:
             patience = PATIENCE
             if deadline is not None:
@@ -209,15 +210,22 @@ class SideLock(Semaphore):
                 return
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError("timed out waiting for another call on the same end")
-            if not any(_is_inside(frame, self) for frame in sys._current_frames().values()):
+            # Looks are not atomic, so only several in a row count.
+            orphaned = orphaned + 1 if self._is_orphaned(local) else 0
+            if orphaned == 3 and local is self.local:
                 # Left behind by a thread that will not come back for it.
-                local = self.local = threading.RLock()
+                self.local = threading.RLock()
                 if self._count():
                     self.release()
+            local = self.local
+
+    def _is_orphaned(self, local: Any) -> bool:
+        """Whether the thread that owns ``local`` is in no call that has to do with this lock."""
+        owner = int(repr(local).partition("owner=")[2].split()[0])  # its only way to tell
+        return bool(owner) and not _is_inside(sys._current_frames().get(owner), self)
 
 
 _NUMBER = (1 << 32) - 1
-_WAITING = SideLock._wait_for_threads.__code__
 
 
 def _is_ours(frame: FrameType) -> bool:
@@ -242,10 +250,6 @@ def _is_inside(frame: FrameType | None, lock: SideLock) -> bool:
     By our convention a function that takes a lock has it in a local variable.
     """
     while frame is not None:
-        if frame.f_code is _WAITING:
-            while frame is not None and _is_ours(frame):
-                frame = frame.f_back
-            continue
         if _is_ours(frame) and any(value is lock for value in frame.f_locals.values()):
             return True
         frame = frame.f_back
