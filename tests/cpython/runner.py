@@ -23,6 +23,7 @@ from ..children import register_pid
 DRIVER = Path(__file__).with_name("driver.py")
 # Between two tests a class is set up or a manager process is shut down.
 BETWEEN = 60.0
+STACKS = "---- stacks of process"
 
 
 @dataclass
@@ -220,7 +221,9 @@ class _Run:
 
     def _end(self, outcome: str, detail: str) -> None:
         self._take_report()
-        detail += "\n" + self.output()[-8000:]
+        output = self.output()
+        stacks = output.find(STACKS)
+        detail += "\n" + (output[-8000:] if stacks < 0 else output[stacks:])
         if self.current is not None:
             self.outcomes[self.current] = Outcome(self.current, outcome, detail)
         else:
@@ -256,17 +259,20 @@ class _Run:
                 # A process without a handler would die of the signal and say nothing.
                 if caught >> (signal.SIGUSR2 - 1) & 1:
                     with open(self._output, "a") as output:
-                        output.write(f"\n---- stacks of process {pid} ----\n")
+                        output.write(f"\n{STACKS} {pid} ----\n")
                     os.kill(pid, signal.SIGUSR2)
                     time.sleep(0.3)
 
     def _kill(self) -> None:
         """End whatever is left of the run."""
-        for _ in range(50):
-            if not (members := self._members()):
-                break
-            for pid in members:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
+        # The resource tracker last, and by itself: it removes the names of semaphores.
+        for spared in (b"resource_tracker", None):
+            deadline = time.monotonic() + 2
+            while (members := self._members()) and time.monotonic() < deadline:
+                for pid in members:
+                    with contextlib.suppress(OSError):
+                        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                        if spared is None or spared not in command:
+                            os.kill(pid, signal.SIGKILL)
+                time.sleep(0.02)
         self.process.wait(30)
