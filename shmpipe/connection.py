@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from multiprocessing import BufferTooShort, reduction
 from typing import TYPE_CHECKING, Any
 
 from . import control, objects
-from .arguments import as_bytes, check_int, check_sizes, check_spin, check_wake
+from .arguments import check_int, check_sizes, check_spin, check_wake
 from .bytering import ByteRing, Piece
 from .doorbell import Doorbell, doorbells
 from .frames import DATA, OBJECT
+from .halves import Half
 from .locking import Locks
+from .messages import (
+    assemble,
+    contiguous,
+    deadline_of,
+    load,
+    part_of,
+    plain,
+    take,
+    taker_into,
+    transmit,
+)
 from .readers import ReaderSide
-from .receiving import Receiver, Taker
-from .segment import PAGES, RD_FLAGS, WR_FLAGS, Segment
+from .receiving import Receiver
+from .segment import PAGES, Segment
 from .sending import Sender
-from .stats import PipeStats, stats_of
-from .waiting import NOT, Side
+from .stats import PipeStats
 from .writers import WriterSide
 
 if TYPE_CHECKING:
@@ -30,43 +39,6 @@ FIRST_PAGES = 8
 """Pages a connection's ring starts with; it grows up to ``size`` when that proves too little."""
 
 
-class Half:
-    """One direction of a connection, for its tuning knobs: ``conn.incoming``, ``conn.outgoing``."""
-
-    def __init__(self, connection: Connection, side: Side, access: int) -> None:
-        self._connection = connection
-        self._side = side
-        self._access = access
-
-    def _open_side(self) -> Side:
-        self._connection._check_closed()
-        return self._side
-
-    def fileno(self) -> int:
-        """A descriptor for select, poll and epoll: readable (writable) when a receive (a send of up
-        to the write size) would not block.  OSError: the connection is closed.
-        """
-        return self._open_side().watch_fd()
-
-    def stats(self) -> PipeStats:
-        """What this direction has counted so far.  OSError: the connection is closed."""
-        return stats_of(self._open_side().ring)
-
-    def _fcntl(self, cmd: int, arg: int) -> int:
-        side = self._open_side()
-        if cmd == control.F_SETFL:
-            raise OSError(errno.EINVAL, "connections have no flags to set; see try_send_bytes()")
-        segment = self._connection._segment
-        flags = WR_FLAGS if self._access else RD_FLAGS
-        result = control.command(side, flags, self._access, cmd, arg, segment.max_pages)
-        if cmd in (control.F_SETPIPE_SZ, control.F_SETPIPE_WRITE_SZ):
-            control.refresh_others(segment, side)
-        return result
-
-    def _ioctl(self, request: int) -> int:
-        return control.request(self._open_side(), request)
-
-
 class Connection:
     """One end of a ``Pipe()``, with the interface of ``multiprocessing.connection.Connection``.
 
@@ -74,8 +46,8 @@ class Connection:
     passed to processes under every start method, and sent through connections.
 
     Where ``timeout`` is a parameter it is in seconds, None meaning without limit.  TimeoutError
-    then says that nothing was sent or received: a message is there whole or not at all.  (A
-    message larger than the pipe whose first part has come is received to its end.)
+    then says that nothing was sent or received: a message is there whole or not at all.  (What
+    has come of a message larger than the pipe is kept for this process's next receiving call.)
 
     OSError "handle is closed": after ``close()``.  OSError "connection is write-only" or
     "connection is read-only": the wrong end of a one-way pipe.
@@ -98,7 +70,7 @@ class Connection:
         if inward >= 0:
             ring, locks = _parts(segment, inward)
             reader = ReaderSide(ring, locks, bell, spin)
-            self._receiver = Receiver(reader, locks, locks.reader_turn, _assemble)
+            self._receiver = Receiver(reader, locks, locks.reader_turn, assemble)
             segment.sides.add(reader)
         if outward >= 0:
             ring, locks = _parts(segment, outward)
@@ -216,7 +188,7 @@ class Connection:
         sender = self._writing()
         pieces, size, is_object = objects.dump(obj)
         kind = OBJECT if is_object else DATA
-        _transmit(sender, kind, pieces, size, _deadline(timeout))
+        transmit(sender, kind, pieces, size, deadline_of(timeout))
 
     def send_bytes(
         self,
@@ -235,9 +207,9 @@ class Connection:
         if type(buf) is bytes and offset == 0 and size is None:
             view: Piece = buf
         else:
-            view = _part(buf, offset, size)
-        deadline = None if timeout is None else _deadline(timeout)
-        _transmit(sender, DATA, [view], len(view), deadline)
+            view = part_of(buf, offset, size)
+        deadline = None if timeout is None else deadline_of(timeout)
+        transmit(sender, DATA, [view], len(view), deadline)
 
     def try_send_bytes(self, buf: ReadableBuffer, offset: int = 0, size: int | None = None) -> bool:
         """As ``send_bytes``, but False, and nothing sent, if that would have to wait.
@@ -245,14 +217,14 @@ class Connection:
         ValueError: the message is larger than the pipe, so that it always would.
         """
         sender = self._writing()
-        view = _part(buf, offset, size)
+        view = part_of(buf, offset, size)
         if len(view) > sender.capacity():
             raise ValueError(
                 f"a message of {len(view)} bytes never fits at once: "
                 f"the pipe takes {sender.capacity()} (see size)"
             )
         try:
-            _transmit(sender, DATA, [view], len(view), 0.0)
+            transmit(sender, DATA, [view], len(view), 0.0)
         except TimeoutError:
             return False
         return True
@@ -262,12 +234,12 @@ class Connection:
 
         ``timeout`` is for all of them; TimeoutError leaves those before the last one sent.
         """
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         count = 0
         for obj in objs:
             sender = self._writing()
             pieces, size, is_object = objects.dump(obj)
-            _transmit(sender, OBJECT if is_object else DATA, pieces, size, deadline)
+            transmit(sender, OBJECT if is_object else DATA, pieces, size, deadline)
             count += 1
         return count
 
@@ -283,7 +255,7 @@ class Connection:
         if self._late is not None:
             error, self._late = self._late, None
             raise error
-        return _load(receiver.receive(_take, _deadline(timeout)))
+        return load(receiver.receive(take, deadline_of(timeout)))
 
     def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
         """The next message as bytes.  EOFError as ``recv``.
@@ -295,9 +267,9 @@ class Connection:
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
 
-        message = receiver.receive(_take, None if timeout is None else _deadline(timeout))
+        message = receiver.receive(take, None if timeout is None else deadline_of(timeout))
         if type(message) is not bytes:
-            message = _plain(message)
+            message = plain(message)
         if maxlength is not None and len(message) > maxlength:
             if self._writable:
                 self._readable = False
@@ -322,7 +294,7 @@ class Connection:
         ValueError: offset negative or beyond the buffer.  TypeError: the buffer is read-only.
         """
         receiver = self._reading()
-        with _contiguous(buf) as whole:
+        with contiguous(buf) as whole:
             if whole.readonly:
                 raise TypeError("a read-write bytes-like object is required")
             if offset < 0:
@@ -330,10 +302,10 @@ class Connection:
             if offset > len(whole):
                 raise ValueError("offset too large")
             with whole[offset:] as room:
-                message = receiver.receive(_taker_into(room), _deadline(timeout))
+                message = receiver.receive(taker_into(room), deadline_of(timeout))
                 if type(message) is int:
                     return message
-                message = _plain(message)
+                message = plain(message)
                 if len(message) > len(room):
                     raise BufferTooShort(message)
                 room[: len(message)] = message
@@ -364,7 +336,7 @@ class Connection:
         if self._late is not None:
             return True
         try:
-            return receiver.poll(_deadline(timeout))
+            return receiver.poll(deadline_of(timeout))
         except EOFError:
             return True
 
@@ -471,93 +443,3 @@ def _rebuild(
     connection = Connection(segment, Doorbell.adopt(socket.detach()), inward, outward, spin)
     connection._readable, connection._writable = readable, writable
     return connection
-
-
-# --- what one call needs -----------------------------------------------------------------------
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _contiguous(buf: ReadableBuffer) -> memoryview:
-    try:
-        return as_bytes(buf)
-    except BufferError:
-        raise TypeError("a contiguous buffer is required") from None
-
-
-def _transmit(
-    sender: Sender, kind: int, pieces: Sequence[Piece], size: int, deadline: float | None
-) -> None:
-    """Send; and if that fails, leave no views of the caller's buffers in the traceback's frames.
-
-    (They would keep a bytearray from being resized; and CPython before 3.13 crashes on a view of a
-    view that its garbage collector finds in a cycle, as an exception's frames often are.)
-    """
-    try:
-        sender.send(kind, pieces, size, deadline)
-    except BaseException:
-        sender.side.recover(NOT)
-        for piece in pieces:
-            if isinstance(piece, memoryview):
-                piece.release()
-        raise
-
-
-def _part(buf: ReadableBuffer, offset: int, size: int | None) -> memoryview:
-    """The bytes from ``offset`` on, checked as multiprocessing does."""
-    view = _contiguous(buf)
-    length = len(view)
-    if offset < 0:
-        raise ValueError("offset is negative")
-    if length < offset:
-        raise ValueError("buffer length < offset")
-    if size is None:
-        return view[offset:] if offset else view
-    if size < 0:
-        raise ValueError("size is negative")
-    if offset + size > length:
-        raise ValueError("buffer length < offset + size")
-    return view[offset : offset + size]
-
-
-def _assemble(kind: int, size: int) -> objects.Message | objects.Plain:
-    return objects.Message(size) if kind == OBJECT else objects.Plain(size)
-
-
-def _take(kind: int, size: int, windows: list[memoryview]) -> bytes | objects.Message:
-    """Copy a message out of the ring."""
-    if kind == OBJECT:
-        message = objects.Message(size)
-        at = 0
-        for window in windows:
-            message.add(window, at)
-            at += len(window)
-        return message.finished()
-    return bytes(windows[0]) if len(windows) == 1 else b"".join(windows)
-
-
-def _taker_into(room: memoryview) -> Taker:
-    """Copies a message into ``room`` if it fits there, and returns its length."""
-
-    def take(kind: int, size: int, windows: list[memoryview]) -> Any:
-        if kind != DATA or size > len(room):
-            return _take(kind, size, windows)
-        at = 0
-        for window in windows:
-            room[at : at + len(window)] = window
-            at += len(window)
-        return size
-
-    return take
-
-
-def _plain(message: bytes | objects.Message) -> bytes:
-    return message.in_band() if isinstance(message, objects.Message) else message
-
-
-def _load(message: bytes | objects.Message) -> Any:
-    if isinstance(message, objects.Message):
-        return message.load()
-    return reduction.ForkingPickler.loads(message)

@@ -76,11 +76,11 @@ def check_growth(pages: int, max_pages: int) -> None:
         )
 
 
-def enter_both(reader: SideLock, writer: SideLock) -> None:
-    """Keep readers and writers out; always in this order."""
-    reader.enter()
+def enter_both(reader: SideLock, writer: SideLock, deadline: float | None = None) -> None:
+    """Keep readers and writers out; always in this order.  TimeoutError as ``SideLock.enter``."""
+    reader.enter(deadline)
     try:
-        writer.enter()
+        writer.enter(deadline)
     except BaseException:
         reader.release()
         reader.leave()

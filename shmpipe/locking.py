@@ -61,6 +61,7 @@ from .segment import (
     Segment,
 )
 
+ONE_COPY = 0.005  # seconds: more than it takes to copy what a ring holds
 PATIENCE = 0.1  # seconds between looks at who may hold the lock
 _FIRST_NAP, _LONGEST_NAP = 20e-6, 1e-3  # seconds between tries for a side lock
 _DOORS = {RD_TURN: RD_TURN_DOOR, WR_TURN: WR_TURN_DOOR}
@@ -102,8 +103,8 @@ class SideLock(Semaphore):
     def enter(self, deadline: float | None = None) -> None:
         """Take the lock.
 
-        TimeoutError: ``time.monotonic()`` has reached ``deadline``.  RuntimeError: this thread is
-        inside already (a signal handler).
+        TimeoutError: ``time.monotonic()`` has reached ``deadline``, and whoever has the lock has
+        had ONE_COPY to go on.  RuntimeError: this thread is inside already (a signal handler).
         """
         local = self.local
         if local._is_owned() or not local.acquire(False):
@@ -120,6 +121,17 @@ class SideLock(Semaphore):
             self._clear_up()
             raise
 
+    def enter_soon(self) -> bool:
+        """Take the lock to put something right; False: its holder has stood still for too long.
+
+        (It may be stopped.  No call may hang for that after its own time is up.)
+        """
+        try:
+            self.enter(time.monotonic() + PATIENCE)
+        except TimeoutError:
+            return False
+        return True
+
     def leave(self) -> None:
         """After ``release()``: this process certainly does not hold the lock any more."""
         if self.mine >= 0:
@@ -134,6 +146,7 @@ class SideLock(Semaphore):
 
     def _contend(self, deadline: float | None) -> None:
         """Wait for another process."""
+        deadline = _at_least_one_copy(deadline)
         nap = _FIRST_NAP
         look = time.monotonic() + PATIENCE
         while True:
@@ -201,6 +214,7 @@ class SideLock(Semaphore):
             if _is_inside_below(self):
                 raise RuntimeError("reentrant call on a pipe end, from a signal handler")
             self._clear_up()
+        deadline = _at_least_one_copy(deadline)
         orphaned = 0
         while True:
             patience = PATIENCE
@@ -226,6 +240,11 @@ class SideLock(Semaphore):
 
 
 _NUMBER = (1 << 32) - 1
+
+
+def _at_least_one_copy(deadline: float | None) -> float | None:
+    """A call that must not wait for a message still waits for one that is just being copied."""
+    return None if deadline is None else max(deadline, time.monotonic() + ONE_COPY)
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -93,9 +93,8 @@ class ReaderSide(Side):
 
     def abandon(self, kind: int) -> None:
         """A call leaves by an exception: count it out, hand on a wake-up it may have eaten."""
-        if kind:
-            lock = self.lock
-            lock.enter()
+        lock = self.lock
+        if kind and lock.enter_soon():  # if not, a count stays too high, which costs only wakes
             try:
                 self.disarm(kind)
             finally:

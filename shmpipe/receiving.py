@@ -1,7 +1,8 @@
 """Receiving messages: at once where they are whole, else under the readers' turn.  See ``frames``.
 
-A receive that is interrupted in the middle of a stream keeps what it has; the next one in this
-process goes on with it, and R_KEEPER tells the other processes to leave the stream alone.
+A receive that is interrupted, or out of time, in the middle of a stream keeps what it has; the next
+one in this process goes on with it, and R_KEEPER tells the other processes to leave the stream
+alone.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Receiver:
         """The next message, as ``take`` makes it, or as a stream's assembly does.
 
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
-        ``deadline``.  (A stream that has begun is received to its end, whatever the deadline.)
+        ``deadline``; what has come of a stream is kept for the next call.
         """
         try:
             return self._receive(take, deadline)
@@ -82,7 +83,7 @@ class Receiver:
     def _receive(self, take: Taker, deadline: float | None) -> Any:
         slept = False
         while True:
-            state, result, freed = self._try(take, slept)
+            state, result, freed = self._try(take, slept, deadline)
             if state == TAKEN:
                 if freed:
                     self.side.wake_writers(freed)
@@ -98,11 +99,11 @@ class Receiver:
             else:
                 raise TimeoutError("timed out waiting for a message")
 
-    def _try(self, take: Taker, slept: bool) -> tuple[int, Any, int]:
+    def _try(self, take: Taker, slept: bool, deadline: float | None) -> tuple[int, Any, int]:
         """Take the first message if it is there whole."""
         side, ring, words = self.side, self.ring, self.side.words
         lock = side.lock
-        lock.enter()
+        lock.enter(deadline)
         try:
             if words[R_PART] or words[RD_TURN_BY]:
                 return STREAM, None, 0
@@ -126,21 +127,24 @@ class Receiver:
 
     def poll(self, deadline: float | None) -> bool:
         """Sleep until a message can be received; False: ``deadline`` has come.  EOFError: never."""
-        while self.wait(deadline):
-            freed = self._drop_aborted()
-            if freed < 0:
-                return True
-            self.side.wake_writers(freed)
+        try:
+            while self.wait(deadline):
+                freed = self._drop_aborted(deadline)
+                if freed < 0:
+                    return True
+                self.side.wake_writers(freed)
+        except TimeoutError:
+            pass  # another process stands still in the middle of a call
         return False
 
-    def _drop_aborted(self) -> int:
+    def _drop_aborted(self, deadline: float | None) -> int:
         """Take away a stream that was given up and lies in the ring to its end.
 
         Returns the pages that freed; -1: there is no such stream in front.
         """
         side, ring, words = self.side, self.ring, self.side.words
         lock = side.lock
-        lock.enter()
+        lock.enter(deadline)
         try:
             front = ring.front()
             if words[R_PART] or (front >> 56 not in WHOLE and front >> 56 != ABORT):
@@ -162,7 +166,7 @@ class Receiver:
     def wait(self, deadline: float | None) -> bool:
         """Sleep until there is something in the ring; False: ``deadline`` has come.
 
-        EOFError: nobody can send any more.
+        EOFError: nobody can send any more.  TimeoutError: others kept the lock until ``deadline``.
         """
         side, words, lock = self.side, self.side.words, self.side.lock
         if side.has_data():
@@ -175,7 +179,7 @@ class Receiver:
         others: list[int] = []  # descriptors of the other processes, for a long sleep
         try:
             while True:
-                lock.enter()
+                lock.enter(deadline)
                 try:
                     if asleep:
                         armed, asleep = asleep, NOT
@@ -200,6 +204,9 @@ class Receiver:
                     outcome = side.sleep(asleep, limit, others)
                     if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
                         kind, others = LONG, rewatched(side, others)
+        except TimeoutError:
+            side.abandon(asleep)
+            raise
         except BaseException:
             side.recover(asleep)
             raise
@@ -227,7 +234,7 @@ class Receiver:
                     raise TimeoutError("timed out waiting for the receiver of a part of a message")
                 time.sleep(WATCH_SENDER / 10)
             assembly, self.kept = self.kept, None
-            return self._collect(assembly)
+            return self._collect(assembly, deadline)
         finally:
             words[R_KEEPER] = identity.token if self.kept else 0
             words[RD_TURN_BY] = 0
@@ -238,11 +245,11 @@ class Receiver:
         keeper = self.side.words[R_KEEPER]
         return not keeper or self.kept is not None or not identity.is_alive(keeper)
 
-    def _collect(self, assembly: Assembly | None) -> Assembly | None:
+    def _collect(self, assembly: Assembly | None, deadline: float | None) -> Assembly | None:
         side, words, lock = self.side, self.side.words, self.side.lock
         try:
             while True:
-                lock.enter()
+                lock.enter(deadline)
                 try:
                     over, assembly, freed = self._step(assembly)
                     if not side.has_data():
@@ -254,7 +261,7 @@ class Receiver:
                 if over:
                     return assembly
                 if freed < 0:
-                    self._wait_for_part()
+                    self._wait_for_part(deadline)
         except EOFError:
             words[DROPPED] += 1 if words[R_PART] else 0
             words[R_PART] = 0  # the rest will never come
@@ -302,20 +309,27 @@ class Receiver:
             words[READS] += 1
         return True, assembly, freed
 
-    def _wait_for_part(self) -> None:
-        """Wait for a stream to go on; close it off if its sender has died."""
-        if self.wait(time.monotonic() + WATCH_SENDER):
-            return
+    def _wait_for_part(self, deadline: float | None) -> None:
+        """Wait for a stream to go on; close it off if its sender has gone."""
         words, lock = self.side.words, self.locks.writer
+        look = time.monotonic() + WATCH_SENDER
+        try:
+            if self.wait(look if deadline is None else min(look, deadline)):
+                return
+        except TimeoutError:
+            pass
         sender = words[WR_TURN_BY]
-        if sender and not identity.is_alive(sender):
-            lock.enter()
+        if not (sender and identity.is_alive(sender)) and lock.enter_soon():
             try:
+                # Nobody's turn: whoever gets it next stores its name before it begins a stream.
                 if words[WR_TURN_BY] == sender:
                     close_stream(self.ring)
+                    return
             finally:
                 lock.release()
                 lock.leave()
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError("timed out waiting for the rest of a message")
 
     def forget(self) -> None:
         """This process stops receiving: what it has kept of a stream is lost."""

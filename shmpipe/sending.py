@@ -49,7 +49,7 @@ class Sender:
         if (monotonic() - side.asked > ASK_AFTER or words[RD_LEFT]) and side.readers_gone():
             raise _broken()
         lock = side.lock
-        lock.enter()
+        lock.enter(deadline)
         try:
             if words[WR_TURN_BY] or words[W_PART]:
                 whole = False
@@ -81,11 +81,11 @@ class Sender:
         """The longest message that fits the ring whole, in bytes, at its largest."""
         return (self.side.words[LIMIT] << PAGE_SHIFT) - ALIGN
 
-    def grow(self, wanted: int) -> None:
+    def grow(self, wanted: int, deadline: float | None) -> None:
         """Rings start small and grow when they prove too small, up to the pipe's size."""
         ring, words = self.ring, self.side.words
         reader, writer = self.side.locks.reader, self.side.locks.writer
-        enter_both(reader, writer)
+        enter_both(reader, writer, deadline)
         try:
             pages = ring.pages()
             target = 2 * pages
@@ -119,7 +119,7 @@ class _Sending:
         others: list[int] = []  # descriptors of the other processes, for a long sleep
         try:
             while True:
-                lock.enter()
+                lock.enter(deadline)
                 try:
                     if asleep:
                         armed, asleep = asleep, NOT
@@ -146,7 +146,7 @@ class _Sending:
                     side.pass_on(slept, False)
                     return
                 if grow:
-                    self.sender.grow(self.want)
+                    self.sender.grow(self.want, deadline)
                 elif spin:
                     spin = False
                     if side.spin(self._has_space):
@@ -161,8 +161,11 @@ class _Sending:
                     outcome = side.sleep(asleep, limit, others)
                     if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
                         kind, others = LONG, rewatched(side, others)
-        except BaseException:
-            side.recover(asleep)
+        except BaseException as error:
+            if isinstance(error, TimeoutError):
+                side.abandon(asleep)
+            else:
+                side.recover(asleep)
             self._give_up()
             for piece in self.pieces:
                 piece.release()
@@ -224,10 +227,9 @@ class _Sending:
         return out
 
     def _give_up(self) -> None:
-        if not self.begun:
-            return
         lock = self.side.lock
-        lock.enter()
+        if not self.begun or not lock.enter_soon():
+            return  # if the lock cannot be had, receivers find the stream without a sender
         try:
             close_stream(self.ring)
         finally:

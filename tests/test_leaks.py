@@ -137,6 +137,23 @@ def test_thousands_of_pipes_at_a_time() -> None:
     assert holdings() == before
 
 
+def test_descriptors_of_connections() -> None:
+    """200 duplex connections in use: two descriptors each, and those of a call under way."""
+    before = descriptors()
+    pairs = [shmpipe.Pipe() for _ in range(100)]
+    for left, right in pairs:
+        left.send("there")
+        assert right.recv() == "there"
+        right.send(bytes(100_000))
+        assert len(left.recv()) == 100_000
+        assert not left.poll() and not right.poll()
+    assert descriptors() - before <= 2 * 200
+    for left, right in pairs:
+        left.close()
+        right.close()
+    assert descriptors() == before
+
+
 def test_one_end_closed_and_the_other_dropped() -> None:
     before = holdings()
     with warnings.catch_warnings():
