@@ -3,31 +3,33 @@
 Positions are byte positions, and all of the ring's bytes can be used; pages matter only for sizes
 and wake policies (``used`` is the bytes in use, in whole pages).  Frames start at multiples of
 ALIGN, so a header never wraps around the end of the ring.
+
+Each side remembers how far the other one had come when it last looked.  That only grows, so an old
+value is a safe bound, and the other side's cache line is loaded only when the bound is not enough.
+One's own position is always loaded: another process may share the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Union
+from typing import Any
 
-from .ring import MASK, Ring, damaged
-from .segment import PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, WPOS, Segment
+from . import primitives
+from .ring import Ring, damaged
+from .segment import ALIGN, MASK, PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, WPOS, Segment
 
-ALIGN = 8
-
-Piece = Union[memoryview, bytes]  # noqa: UP007 - evaluated at run time
-
-
-def aligned(count: int) -> int:
-    return (count + ALIGN - 1) & -ALIGN
+LENGTH = (1 << 56) - 1
 
 
 class ByteRing(Ring):
-    """A ring of bytes."""
+    """A ring of frames: a header (kind in the top byte, length below), then that many bytes."""
 
     def __init__(self, segment: Segment, index: int) -> None:
         super().__init__(segment, index)
-        self.headers = self.data.cast("Q")
+        self.memory = primitives.as_memory(self.data)
+        self.headers = primitives.as_words(self.data.cast("Q"))
+        self.read_to = 0  # where the readers were, at least
+        self.written_to = 0  # where the writers were, at least
+        self.kind = self.size = 0  # of the frame that front() has found
 
     def used(self, rpos: int, wpos: int, pages: int) -> int:
         """The bytes between two positions, in whole pages; also without a lock, as a hint."""
@@ -46,86 +48,143 @@ class ByteRing(Ring):
     def space(self) -> int:
         """Bytes that are free; also without a lock, as a hint."""
         words = self.words
-        # Pairs with the store in consume(): what lies below has been copied out.
         rpos = words[RPOS]
+        primitives.acquire_fence()  # pairs with consume(): what lies below has been copied out
         return (self.pages() << PAGE_SHIFT) - (words[WPOS] - rpos)
 
     # --- under the writers' lock -----------------------------------------------------------------
 
-    def append(self, header: int, pieces: Sequence[Piece], size: int) -> bool:
-        """Publish a header and ``size`` bytes; False, and nothing done, if they do not fit."""
+    def append(self, kind: int, content: Any, size: int) -> bool:
+        """Publish a frame; False, and nothing done, if it does not fit.
+
+        ``content`` is ``size`` bytes: a bytes object, a view, or a list of such.
+        """
         words = self.words
-        # The writers' own position, loaded anew: another process may share this end.
         wpos = words[WPOS]
         capacity = self.pages() << PAGE_SHIFT
-        # Pairs with the store in consume(): what lies below has been copied out.
-        used = wpos - words[RPOS]
-        end = wpos + ALIGN + ((size + ALIGN - 1) & -ALIGN)
-        if not 0 <= used <= capacity:
-            raise damaged(f"{used} bytes in a ring of {capacity}")
-        if end - wpos > capacity - used:
-            return False
-        at = (wpos & (capacity - 1)) + ALIGN
-        if at + size <= capacity:
-            for piece in pieces:
-                self.data[at : at + len(piece)] = piece
-                at += len(piece)
+        need = ALIGN + ((size + ALIGN - 1) & -ALIGN)
+        used = wpos - self.read_to
+        if need > capacity or used > capacity - need:
+            used = self._look_at_readers(wpos, capacity)
+            if need > capacity or used > capacity - need:
+                return False
+        at = wpos & (capacity - 1)
+        if at + need <= capacity and type(content) is not list:
+            primitives.copy_in(self.memory, at + ALIGN, content)
         else:
-            self._append_around(at, pieces, capacity)
-        self.headers[(wpos & (capacity - 1)) >> 3] = header
+            self._copy_pieces(at + ALIGN, content, capacity)
+        self.headers[at >> 3] = kind << 56 | size
         words[W_BYTES] += size
-        # Publishes header and bytes to the load of WPOS in front().
-        words[WPOS] = end
+        primitives.release_fence()  # publishes header and bytes to the load of WPOS in front()
+        words[WPOS] = wpos + need
         return True
 
-    def _append_around(self, at: int, pieces: Sequence[Piece], capacity: int) -> None:
-        for piece in pieces:
-            self._copy_in(at & (capacity - 1), memoryview(piece), capacity)
-            at += len(piece)
+    def _look_at_readers(self, wpos: int, capacity: int) -> int:
+        """The bytes in use."""
+        self.read_to = self.words[RPOS]
+        primitives.acquire_fence()  # pairs with consume(): what lies below has been copied out
+        used = wpos - self.read_to
+        if not 0 <= used <= capacity:
+            raise damaged(f"{used} bytes in a ring of {capacity}")
+        return used
 
-    def _copy_in(self, at: int, source: memoryview, capacity: int) -> None:
-        count = len(source)
-        first = capacity - at
-        if count <= first:
-            self.data[at : at + count] = source
-        else:
-            self.data[at:capacity] = source[:first]
-            self.data[: count - first] = source[first:]
+    def _copy_pieces(self, at: int, content: Any, capacity: int) -> None:
+        for piece in content if type(content) is list else [content]:
+            at &= capacity - 1
+            count, first = len(piece), capacity - at
+            if count <= first:
+                primitives.copy_in(self.memory, at, piece)
+            else:
+                view = memoryview(piece)
+                primitives.copy_in(self.memory, at, view[:first])
+                primitives.copy_in(self.memory, 0, view[first:])
+            at += count
 
     # --- under the readers' lock -----------------------------------------------------------------
 
-    def front(self, behind: int = 0) -> int:
-        """The header of the frame ``behind`` bytes after the first; -1: the ring ends before it."""
+    def front(self, behind: int = 0) -> bool:
+        """Find the frame ``behind`` bytes after the first: its kind and size; False: none yet."""
         words = self.words
         rpos = words[RPOS]
-        # Pairs with the publishing store in append().
-        wpos = words[WPOS]
-        if behind >= wpos - rpos:
-            return -1
-        pages = self.pages()
-        self._used_checked(rpos, wpos, pages)
+        capacity = self.pages() << PAGE_SHIFT
+        ahead = self.written_to - rpos
+        if not behind < ahead <= capacity:
+            ahead = self._look_at_writers(rpos, capacity)
+            if behind >= ahead:
+                return False
+        header = self.headers[((rpos + behind) & (capacity - 1)) >> 3]
+        self.kind = header >> 56
+        self.size = header & LENGTH
+        if self.size > capacity - ALIGN:
+            raise damaged(f"a frame of {self.size} bytes in a ring of {capacity}")
+        return True
+
+    def _look_at_writers(self, rpos: int, capacity: int) -> int:
+        """The bytes in use."""
+        wpos = self.written_to = self.words[WPOS]
+        primitives.acquire_fence()  # pairs with the publishing store in append()
+        ahead = wpos - rpos
+        if not 0 <= ahead <= capacity:
+            raise damaged(f"{ahead} bytes in a ring of {capacity}")
         if rpos % ALIGN or wpos % ALIGN:
             raise damaged(f"positions {rpos} and {wpos} between frames")
-        return self.headers[((rpos + behind) & ((pages << PAGE_SHIFT) - 1)) >> 3]
+        return ahead
 
-    def pieces(self, size: int) -> list[memoryview]:
-        """The ``size`` bytes behind the first header, as one window or, where they wrap, two."""
-        words = self.words
-        capacity = self.pages() << PAGE_SHIFT
-        rpos = words[RPOS]
-        if aligned(size) > words[WPOS] - rpos - ALIGN:
-            raise damaged(f"a frame of {size} bytes where there are {words[WPOS] - rpos}")
-        at = (rpos + ALIGN) & (capacity - 1)
-        if at + size <= capacity:
+    def content(self) -> bytes:
+        """The bytes of the first frame, which front() has found."""
+        size = self.size
+        at, first = self._place(size)
+        if first == size:
+            return primitives.copy_out(self.memory, at, size)
+        return primitives.copy_two(self.memory, at, first, size - first)
+
+    def content_into(self, room: memoryview, start: int) -> None:
+        """Copy the bytes of the first frame into ``room``, from ``start`` on."""
+        size = self.size
+        at, first = self._place(size)
+        primitives.copy_into(self.memory, at, first, room, start)
+        if first < size:
+            primitives.copy_into(self.memory, 0, size - first, room, start + first)
+
+    def pieces(self) -> list[memoryview]:
+        """The bytes of the first frame where they lie: one window or, where they wrap, two."""
+        size = self.size
+        at, first = self._place(size)
+        if first == size:
             return [self.data[at : at + size]]
-        return [self.data[at:capacity], self.data[: at + size - capacity]]
+        return [self.data[at : at + first], self.data[: size - first]]
 
-    def consume(self, size: int) -> int:
-        """Give back the first header and ``size`` bytes behind it; returns the pages that freed."""
+    def _place(self, size: int) -> tuple[int, int]:
+        """Where the first frame's bytes begin, and how many of them lie there in a row."""
+        capacity = self.pages() << PAGE_SHIFT
+        rpos = self.words[RPOS]
+        if size + ALIGN > self.written_to - rpos:
+            raise damaged(f"a frame of {size} bytes where there are {self.written_to - rpos}")
+        at = (rpos + ALIGN) & (capacity - 1)
+        return at, min(size, capacity - at)
+
+    def consume(self) -> int:
+        """Give back the first frame, which front() has found; returns where the readers were."""
         words = self.words
-        rpos, wpos = words[RPOS], words[WPOS]
-        after = rpos + ALIGN + aligned(size)
-        words[R_BYTES] += size
-        # Gives the bytes away: pairs with the load of RPOS in space().
+        rpos = words[RPOS]
+        after = rpos + ALIGN + ((self.size + ALIGN - 1) & -ALIGN)
+        words[R_BYTES] += self.size
+        primitives.release_fence()  # gives the bytes away: pairs with the loads of RPOS above
         words[RPOS] = after
-        return ((wpos - rpos + MASK) >> PAGE_SHIFT) - ((wpos - after + MASK) >> PAGE_SHIFT)
+        return rpos
+
+    # --- without a lock --------------------------------------------------------------------------
+
+    def freed_since(self, rpos: int) -> int:
+        """The pages that have become free since the readers were at ``rpos``.
+
+        Only asked for while a writer waits, and so does not move.
+        """
+        words = self.words
+        wpos = words[WPOS]
+        used = (wpos - words[RPOS] + MASK) >> PAGE_SHIFT
+        return ((wpos - rpos + MASK) >> PAGE_SHIFT) - used
+
+
+def aligned(count: int) -> int:
+    return (count + ALIGN - 1) & -ALIGN

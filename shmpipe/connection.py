@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from . import control, objects
 from .arguments import check_int, check_sizes, check_spin, check_wake
-from .bytering import ByteRing, Piece
+from .bytering import ByteRing
 from .doorbell import Doorbell, doorbells
 from .frames import DATA, OBJECT
 from .halves import Half
 from .locking import Locks
 from .messages import (
-    assemble,
     contiguous,
     deadline_of,
     load,
     part_of,
     plain,
-    take,
-    taker_into,
-    transmit,
 )
 from .readers import ReaderSide
 from .receiving import Receiver
@@ -53,24 +49,22 @@ class Connection:
     "connection is read-only": the wrong end of a one-way pipe.
     """
 
-    _segment: Segment
-    _closed = True  # until the construction has succeeded
-    _sender: Sender | None = None
-    _receiver: Receiver | None = None
-    _late: Exception | None = None  # what unpickling has raised behind a list of good objects
-
     def __init__(
         self, segment: Segment, bell: Doorbell, inward: int, outward: int, spin: float | None
     ) -> None:
         """Rings of ``segment`` by number, -1 for none."""
-        self._segment = segment
+        self._open = False  # until the construction has succeeded
+        self._segment: Any = segment
         self._bell = bell
         self._rings = (inward, outward)
         self._spin = spin
+        self._sender: Sender | None = None
+        self._receiver: Receiver | None = None
+        self._late: Any = None  # what unpickling has raised behind a list of good objects
         if inward >= 0:
             ring, locks = _parts(segment, inward)
             reader = ReaderSide(ring, locks, bell, spin)
-            self._receiver = Receiver(reader, locks, locks.reader_turn, assemble)
+            self._receiver = Receiver(reader, locks, locks.reader_turn, objects.Message)
             segment.sides.add(reader)
         if outward >= 0:
             ring, locks = _parts(segment, outward)
@@ -79,12 +73,12 @@ class Connection:
             segment.sides.add(writer)
         self._readable = inward >= 0
         self._writable = outward >= 0
-        self._closed = False
+        self._open = True
 
     # --- states ----------------------------------------------------------------------------------
 
     def _check_closed(self) -> None:
-        if self._closed:
+        if not self._open:
             raise OSError("handle is closed")
 
     def _reading(self) -> Receiver:
@@ -102,7 +96,7 @@ class Connection:
     @property
     def closed(self) -> bool:
         """True after ``close()``."""
-        return self._closed
+        return not self._open
 
     @property
     def readable(self) -> bool:
@@ -142,9 +136,9 @@ class Connection:
 
     def close(self) -> None:
         """Give up this process's hold on the end; again: nothing."""
-        if self._closed:
+        if not self._open:
             return
-        self._closed = True
+        self._open = False
         segment = self._segment
         for part in (self._sender, self._receiver):
             if part is not None:
@@ -155,7 +149,7 @@ class Connection:
         segment.drop(self)
         # With the last end in this process the mapping goes.
         self._sender = self._receiver = None
-        del self._segment
+        self._segment = None
 
     def __enter__(self) -> Connection:
         return self
@@ -164,13 +158,13 @@ class Connection:
         self.close()
 
     def __del__(self) -> None:
-        if not self._closed:
+        if getattr(self, "_open", False):  # its construction may have failed
             self.close()
 
     def __repr__(self) -> str:
         state = (
             "closed"
-            if self._closed
+            if not self._open
             else "/".join(
                 word for word, on in (("recv", self._readable), ("send", self._writable)) if on
             )
@@ -188,7 +182,7 @@ class Connection:
         sender = self._writing()
         pieces, size, is_object = objects.dump(obj)
         kind = OBJECT if is_object else DATA
-        transmit(sender, kind, pieces, size, deadline_of(timeout))
+        sender.send(kind, pieces, size, deadline_of(timeout))
 
     def send_bytes(
         self,
@@ -205,11 +199,11 @@ class Connection:
         """
         sender = self._writing()
         if type(buf) is bytes and offset == 0 and size is None:
-            view: Piece = buf
+            view: Any = buf
         else:
             view = part_of(buf, offset, size)
         deadline = None if timeout is None else deadline_of(timeout)
-        transmit(sender, DATA, [view], len(view), deadline)
+        sender.send(DATA, view, len(view), deadline)
 
     def try_send_bytes(self, buf: ReadableBuffer, offset: int = 0, size: int | None = None) -> bool:
         """As ``send_bytes``, but False, and nothing sent, if that would have to wait.
@@ -224,7 +218,7 @@ class Connection:
                 f"the pipe takes {sender.capacity()} (see size)"
             )
         try:
-            transmit(sender, DATA, [view], len(view), 0.0)
+            sender.send(DATA, view, len(view), 0.0)
         except TimeoutError:
             return False
         return True
@@ -239,7 +233,7 @@ class Connection:
         for obj in objs:
             sender = self._writing()
             pieces, size, is_object = objects.dump(obj)
-            transmit(sender, OBJECT if is_object else DATA, pieces, size, deadline)
+            sender.send(OBJECT if is_object else DATA, pieces, size, deadline)
             count += 1
         return count
 
@@ -255,7 +249,7 @@ class Connection:
         if self._late is not None:
             error, self._late = self._late, None
             raise error
-        return load(receiver.receive(take, deadline_of(timeout)))
+        return load(receiver.receive(None, deadline_of(timeout)))
 
     def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
         """The next message as bytes.  EOFError as ``recv``.
@@ -267,7 +261,7 @@ class Connection:
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
 
-        message = receiver.receive(take, None if timeout is None else deadline_of(timeout))
+        message = receiver.receive(None, None if timeout is None else deadline_of(timeout))
         if type(message) is not bytes:
             message = plain(message)
         if maxlength is not None and len(message) > maxlength:
@@ -302,7 +296,7 @@ class Connection:
             if offset > len(whole):
                 raise ValueError("offset too large")
             with whole[offset:] as room:
-                message = receiver.receive(taker_into(room), deadline_of(timeout))
+                message = receiver.receive(room, deadline_of(timeout))
                 if type(message) is int:
                     return message
                 message = plain(message)
@@ -409,7 +403,7 @@ def Pipe(
     for number in range(rings):
         ring = _parts(segment, number)[0]
         control.first_settings(ring, pages, threshold, policy)
-        ring.words[PAGES] = min(pages, FIRST_PAGES)
+        ring.view[PAGES] = min(pages, FIRST_PAGES)
     left, right = doorbells()
     first = Connection(segment, left, 0, 1 if duplex else -1, spin)
     return first, Connection(segment, right, 1 if duplex else -1, 0, spin)

@@ -102,14 +102,15 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
     reader, writer = side.locks.reader, side.locks.writer
     enter_both(reader, writer)
     try:
-        if pages > side.words[LIMIT]:
+        if pages > side.ring.view[LIMIT]:
             check_growth(pages, max_pages)
-        if side.words[WRITE_PAGES] > pages:
+        if side.ring.view[WRITE_PAGES] > pages:
             raise OSError(
-                errno.EBUSY, f"the write size is {side.words[WRITE_PAGES]} pages: more than {pages}"
+                errno.EBUSY,
+                f"the write size is {side.ring.view[WRITE_PAGES]} pages: more than {pages}",
             )
         ring.resize(ring.pages_at(pages))
-        side.words[LIMIT] = pages
+        side.ring.view[LIMIT] = pages
         woken = ring.used_now() < pages
     finally:
         leave_both(reader, writer)
@@ -125,7 +126,7 @@ def set_write_size(side: Side, arg: int) -> int:
     reader, writer = side.locks.reader, side.locks.writer
     enter_both(reader, writer)
     try:
-        threshold = side.words[WRITE_PAGES] = round_write_size(arg, side.words[LIMIT])
+        threshold = side.ring.view[WRITE_PAGES] = round_write_size(arg, side.ring.view[LIMIT])
     finally:
         leave_both(reader, writer)
     side.level_changed()
@@ -134,7 +135,7 @@ def set_write_size(side: Side, arg: int) -> int:
 
 def command(side: Side, flags: int, access: int, cmd: int, arg: int, max_pages: int) -> int:
     """fcntl() on an end: ``flags`` is the word of its O_NONBLOCK, ``access`` its access mode."""
-    words = side.words
+    words = side.ring.view
     simple: dict[int, Callable[[], int]] = {
         F_GETPIPE_SZ: lambda: words[LIMIT] << PAGE_SHIFT,
         F_GETPIPE_WRITE_SZ: lambda: words[WRITE_PAGES] << PAGE_SHIFT,
@@ -177,6 +178,6 @@ def request(side: Side, number: int) -> int:
 
 def first_settings(ring: Ring, pages: int, threshold: int, policy: int) -> None:
     """Configure a ring that nobody else has seen yet."""
-    ring.words[PAGES] = ring.words[LIMIT] = pages
-    ring.words[WRITE_PAGES] = threshold
-    ring.words[POLICY] = policy
+    ring.view[PAGES] = ring.view[LIMIT] = pages
+    ring.view[WRITE_PAGES] = threshold
+    ring.view[POLICY] = policy

@@ -4,8 +4,8 @@ A frame is an 8-byte header (the kind in the top byte, the length below) and its
 multiple of 8.  A message that fits the ring is one frame, published by one store: it is there whole
 or not at all.  A longer one is streamed:
 
-    BEGIN(total)  PART(n) bytes  PART(n) bytes ...      until the parts add up to the total
-    ABORT                                               if its sender gives up or dies in between
+    BEGIN total   PART bytes   PART bytes ...   until the parts add up to the total
+    ABORT                                       if its sender gives up or dies in between
 
 Invariants.
 * Streams do not interleave: their sender holds the writers' *turn* from BEGIN to the end, their
@@ -28,12 +28,6 @@ DATA, OBJECT, BEGIN_DATA, BEGIN_OBJECT, PART, ABORT = range(1, 7)
 WHOLE = {BEGIN_DATA: DATA, BEGIN_OBJECT: OBJECT}
 """What a stream is once all its parts are there."""
 
-LENGTH = (1 << 56) - 1
-
-
-def header(kind: int, length: int) -> int:
-    return kind << 56 | length
-
 
 def remaining(deadline: float | None) -> float | None:
     """Seconds until ``deadline``; None: no limit."""
@@ -44,4 +38,4 @@ def close_stream(ring: ByteRing) -> None:
     """Close off the stream that a sender has left unfinished; under the writers' lock."""
     if ring.words[W_PART]:
         ring.words[W_PART] = 0
-        ring.append(header(ABORT, 0), [], 0)
+        ring.append(ABORT, b"", 0)

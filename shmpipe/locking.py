@@ -39,15 +39,14 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from . import identity
-from .primitives import Semaphore
+from . import identity, primitives
+from .primitives import SIGNALS_ANYWHERE, Semaphore, ThreadLock
 from .recordlock import RecordLock
 from .segment import (
     RD_LOCK,
@@ -80,7 +79,7 @@ class SideLock(Semaphore):
     numbers: memoryview
     mine: int  # where this process's number is; -1: it has no place yet
     door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
-    local: Any  # a threading.RLock, which knows its thread
+    local: Any  # a ThreadLock, which knows its thread
     arrived: Callable[[], None] | None  # called before this process takes the lock at all
     owed: bool  # this process has taken the lock over, and has not made the repair yet
     repair: Callable[[], None] | None  # gives the wakes that a dead holder may have owed
@@ -88,17 +87,20 @@ class SideLock(Semaphore):
     @classmethod
     def of(cls, segment: Segment, ring: int, word: int) -> SideLock:
         self: SideLock = segment.semaphore(ring, word, cls)
+        self._begin(segment, ring, word)
+        return self
+
+    def _begin(self, segment: Segment, ring: int, word: int) -> None:
         self.segment = segment
         self.ring = ring
         self.index = ring * len(_LOCKS) + _LOCKS.index(word)
-        self.numbers = segment.numbers
+        self.numbers = primitives.as_numbers(segment.numbers)
         self.mine = -1
-        self.local = threading.RLock()
+        self.local = ThreadLock()
         self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
         self.owed = False
         self.repair = self.arrived = None
         _locks.add(self)
-        return self
 
     def enter(self, deadline: float | None = None) -> None:
         """Take the lock.
@@ -199,7 +201,7 @@ class SideLock(Semaphore):
 
     def left_behind(self) -> None:
         """A call ends by an exception that may have come while it held the lock: clear up."""
-        if self.local._is_owned() and not _is_inside_below(self):
+        if SIGNALS_ANYWHERE and self.local._is_owned() and not _is_inside_below(self):
             self._clear_up()
 
     def _clear_up(self) -> None:
@@ -211,7 +213,7 @@ class SideLock(Semaphore):
         """Wait for another thread of this process; clear up what a raise has left behind."""
         local = self.local
         if local._is_owned():
-            if _is_inside_below(self):
+            if not SIGNALS_ANYWHERE or _is_inside_below(self):
                 raise RuntimeError("reentrant call on a pipe end, from a signal handler")
             self._clear_up()
         deadline = _at_least_one_copy(deadline)
@@ -225,10 +227,10 @@ class SideLock(Semaphore):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError("timed out waiting for another call on the same end")
             # Looks are not atomic, so only several in a row count.
-            orphaned = orphaned + 1 if self._is_orphaned(local) else 0
+            orphaned = orphaned + 1 if SIGNALS_ANYWHERE and self._is_orphaned(local) else 0
             if orphaned == 3 and local is self.local:
                 # Left behind by a thread that will not come back for it.
-                self.local = threading.RLock()
+                self.local = ThreadLock()
                 if self._count():
                     self.release()
             local = self.local
@@ -289,7 +291,7 @@ def _after_fork() -> None:
     """What the threads of the parent held, the child's do not; and it has no places yet."""
     for lock in _locks:
         lock._after_fork()
-        lock.local = threading.RLock()
+        lock.local = ThreadLock()
         lock.mine = -1
         lock.segment.my_place = -1
 

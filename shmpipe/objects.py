@@ -86,22 +86,6 @@ def dump(obj: Any) -> tuple[list[memoryview], int, bool]:
     return pieces, size, True
 
 
-class Plain:
-    """A DATA message on its way in, in any number of pieces."""
-
-    def __init__(self, size: int) -> None:
-        # getvalue() hands its bytes over without a copy.
-        self._bytes = io.BytesIO()
-
-    def add(self, piece: memoryview, position: int) -> None:
-        """The bytes from ``position`` on; a piece may be added again after an interruption."""
-        self._bytes.seek(position)
-        self._bytes.write(piece)
-
-    def finished(self) -> bytes:
-        return self._bytes.getvalue()
-
-
 class Message:
     """An OBJECT message on its way in: its pickle and its buffers, each in memory of its own."""
 

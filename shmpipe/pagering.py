@@ -6,8 +6,8 @@ stores there.  Kernel rules: fs/pipe.c, pipe_write (merging, fresh slots) and pi
 
 from __future__ import annotations
 
-from .ring import MASK, Ring, damaged
-from .segment import PAGE, PAGE_SHIFT, R_BYTES, RPOS, SKIP, W_BYTES, WPOS, Segment
+from .ring import Ring, damaged
+from .segment import MASK, PAGE, PAGE_SHIFT, R_BYTES, RPOS, SKIP, W_BYTES, WPOS, Segment
 
 _FULL = memoryview(bytes(PAGE.to_bytes(4, "little")) * 4096).cast("I")  # slots that are full
 

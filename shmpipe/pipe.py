@@ -271,7 +271,7 @@ def pipe(
     segment = Segment.create(1, max(pages, max_pages))
     ring = PageRing(segment, 0)
     control.first_settings(ring, pages, threshold, policy)
-    ring.words[RD_FLAGS] = ring.words[WR_FLAGS] = flags
+    ring.view[RD_FLAGS] = ring.view[WR_FLAGS] = flags
     reader_bell, writer_bell = doorbells()
     locks = Locks(segment, 0)
     return (

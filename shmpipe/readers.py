@@ -5,10 +5,11 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 
 from __future__ import annotations
 
+from . import primitives
 from .doorbell import Doorbell
 from .locking import Locks
 from .policies import EDGE_HALF, fires
-from .primitives import POLLIN, fence
+from .primitives import POLLIN
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -24,6 +25,7 @@ from .segment import (
     UNPLUG,
     W_WAKES,
     W_WITHHELD,
+    WORD,
     WR_ARM,
     WR_LONG,
     WR_RUNG,
@@ -32,7 +34,7 @@ from .segment import (
     WR_WATCH,
     WRITE_PAGES,
 )
-from .waiting import SHORT, SHORT_SLEEP, WORD, Side
+from .waiting import SHORT, SHORT_SLEEP, Side
 
 
 class ReaderSide(Side):
@@ -72,7 +74,8 @@ class ReaderSide(Side):
         plug = words[PLUG]
         ticket = words[RD_ARM] = (words[RD_ARM] + 1) & WORD
         if words[RD_WATCH] or words[RD_LONG] or plug != words[UNPLUG]:
-            fence()  # the ticket before the second look; pairs with the unlock in a writer
+            # The ticket before the second look; pairs with the unlock in a writer.
+            primitives.fence()
             if not self.has_data():
                 self.bell.eat(plug, ticket)
                 self.bell.hush()
@@ -153,8 +156,9 @@ class ReaderSide(Side):
         if fires(policy, pages, threshold, after + freed, after):
             words[WR_RUNG] = ticket
             words[W_WAKES] += 1
-            fence()  # before looking who waits where: a sleeper on its way from the semaphore to
-            # the doorbell looks at RUNG after it has plugged
+            # Before looking who waits where: a sleeper on its way from the semaphore to the
+            # doorbell looks at RUNG after it has plugged.
+            primitives.fence()
             if words[WR_SLEEPERS]:
                 self.write_wait.release()
             self.unplug(True)

@@ -7,18 +7,20 @@ alone.
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import identity
-from .bytering import ALIGN, ByteRing, aligned
-from .frames import ABORT, LENGTH, OBJECT, PART, WHOLE, close_stream, remaining
+from .bytering import ByteRing, aligned
+from .frames import ABORT, DATA, OBJECT, PART, WHOLE, close_stream, remaining
 from .locking import Locks, SideLock
 from .primitives import TIMED_OUT
 from .readers import ReaderSide
 from .ring import damaged
 from .segment import (
+    ALIGN,
     DROPPED,
     R_KEEPER,
     R_PART,
@@ -28,13 +30,13 @@ from .segment import (
     RD_TURN_BY,
     RD_WATCH,
     READS,
+    RPOS,
+    WPOS,
+    WR_ARM,
+    WR_RUNG,
     WR_TURN_BY,
 )
 from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
-
-# (kind, size, the bytes in one or two windows of the ring) -> the result.  Called under the
-# readers' lock: it copies, and does nothing else.
-Taker = Callable[[int, int, "list[memoryview]"], Any]
 
 
 class Assembly(Protocol):
@@ -45,8 +47,44 @@ class Assembly(Protocol):
     def finished(self) -> Any: ...
 
 
+class _Plain:
+    """The bytes of a DATA message in pieces."""
+
+    def __init__(self) -> None:
+        # getvalue() hands its bytes over without a copy.
+        self._bytes = io.BytesIO()
+
+    def add(self, piece: memoryview, position: int) -> None:
+        """The bytes from ``position`` on; a piece may be added again after an interruption."""
+        self._bytes.seek(position)
+        self._bytes.write(piece)
+
+    def finished(self) -> bytes:
+        return self._bytes.getvalue()
+
+
+class _Room:
+    """A caller's buffer that a DATA message goes to piece by piece."""
+
+    def __init__(self, room: memoryview, size: int) -> None:
+        self._room = room
+        self._size = size
+
+    def add(self, piece: memoryview, position: int) -> None:
+        self._room[position : position + len(piece)] = piece
+
+    def finished(self) -> int:
+        return self._size
+
+    def kept(self, count: int) -> _Plain:
+        """The first ``count`` bytes, for later: the buffer is the caller's again."""
+        plain = _Plain()
+        plain.add(self._room[:count], 0)
+        return plain
+
+
+_STREAM = object()
 WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
-EMPTY, STREAM, TAKEN = range(3)
 
 
 class Receiver:
@@ -57,73 +95,90 @@ class Receiver:
         side: ReaderSide,
         locks: Locks,
         turn: SideLock,
-        assemble: Callable[[int, int], Assembly],
+        assemble: Callable[[int], Assembly],
     ) -> None:
         self.side = side
         self.ring: ByteRing = side.ring  # type: ignore[assignment]
+        self.words = self.side.words
+        self.lock = side.lock
         self.locks = locks
         self.turn = turn
-        self.assemble = assemble  # (kind, size) -> where a stream's message comes together
+        self.assemble = assemble  # of a size -> where an OBJECT message comes together
         self.kept: Assembly | None = None  # the part of a stream an interrupted receive has got
 
-    def receive(self, take: Taker, deadline: float | None) -> Any:
-        """The next message, as ``take`` makes it, or as a stream's assembly does.
+    def receive(self, room: memoryview | None, deadline: float | None) -> Any:
+        """The next message: bytes, or what ``assemble`` makes of an OBJECT.
 
+        Its size, if it is DATA and fits ``room``, where it then is.
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``; what has come of a stream is kept for the next call.
         """
         try:
-            return self._receive(take, deadline)
+            return self._receive(room, deadline)
         except (EOFError, TimeoutError):
             raise
         except BaseException:
             self.side.recover(NOT)
             raise
 
-    def _receive(self, take: Taker, deadline: float | None) -> Any:
+    def _receive(self, room: memoryview | None, deadline: float | None) -> Any:
         slept = False
         while True:
-            state, result, freed = self._try(take, slept, deadline)
-            if state == TAKEN:
-                if freed:
-                    self.side.wake_writers(freed)
-                if slept:
-                    self.side.pass_on(slept, False)
-                return result
-            if state == STREAM:
-                assembly = self._assemble(deadline)
+            message = self._at_once(room, slept, deadline)
+            if message is _STREAM:
+                assembly = self._assemble(room, deadline)
                 if assembly is not None:
                     return assembly.finished()
+            elif message is not None:
+                return message
             elif self.wait(deadline):
                 slept = True
             else:
                 raise TimeoutError("timed out waiting for a message")
 
-    def _try(self, take: Taker, slept: bool, deadline: float | None) -> tuple[int, Any, int]:
-        """Take the first message if it is there whole."""
-        side, ring, words = self.side, self.ring, self.side.words
-        lock = side.lock
+    def _at_once(self, room: memoryview | None, slept: bool, deadline: float | None) -> Any:
+        """Take the first message; None: there is none; _STREAM: it comes in parts, or may."""
+        side, ring, words = self.side, self.ring, self.words
+        lock = self.lock
         lock.enter(deadline)
         try:
             if words[R_PART] or words[RD_TURN_BY]:
-                return STREAM, None, 0
-            front = ring.front()
-            if front < 0:
-                return EMPTY, None, 0
-            kind, size = front >> 56, front & LENGTH
-            if kind > OBJECT or kind == 0:
-                if kind in WHOLE or kind == ABORT:
-                    return STREAM, None, 0
-                raise damaged(f"frame of kind {kind}")
-            result = take(kind, size, ring.pieces(size))
-            freed = ring.consume(size)
+                return _STREAM
+            if not ring.front():
+                return None
+            if ring.kind == DATA:
+                if room is not None and ring.size <= len(room):
+                    ring.content_into(room, 0)
+                    message: Any = ring.size
+                else:
+                    message = ring.content()
+            elif ring.kind == OBJECT:
+                message = self._object()
+            elif ring.kind in WHOLE or ring.kind == ABORT:
+                return _STREAM
+            else:
+                raise damaged(f"frame of kind {ring.kind}")
+            before = ring.consume()
             words[READS] += 1
             if slept or words[RD_WATCH] or words[RD_LONG]:
                 side.settle(not side.has_data(), slept)
-            return TAKEN, result, freed
         finally:
             lock.release()
             lock.leave()
+        if words[WR_ARM] != words[WR_RUNG]:
+            side.wake_writers(ring.freed_since(before))
+        if slept:
+            side.pass_on(slept, False)
+        return message
+
+    def _object(self) -> Any:
+        """Copy the OBJECT in front out of the ring, under the lock."""
+        assembly = self.assemble(self.ring.size)
+        at = 0
+        for piece in self.ring.pieces():
+            assembly.add(piece, at)
+            at += len(piece)
+        return assembly.finished()
 
     def poll(self, deadline: float | None) -> bool:
         """Sleep until a message can be received; False: ``deadline`` has come.  EOFError: never."""
@@ -142,23 +197,25 @@ class Receiver:
 
         Returns the pages that freed; -1: there is no such stream in front.
         """
-        side, ring, words = self.side, self.ring, self.side.words
-        lock = side.lock
+        side, ring, words = self.side, self.ring, self.words
+        lock = self.lock
         lock.enter(deadline)
         try:
-            front = ring.front()
-            if words[R_PART] or (front >> 56 not in WHOLE and front >> 56 != ABORT):
+            if words[R_PART] or not ring.front() or ring.kind not in (*WHOLE, ABORT):
                 return -1
             behind = 0
-            while front >> 56 != ABORT:
-                behind += ALIGN + (aligned(front & LENGTH) if front >> 56 == PART else 0)
-                front = ring.front(behind)
-                if front < 0 or front >> 56 not in (PART, ABORT):
+            while ring.kind != ABORT:
+                behind += ALIGN + aligned(ring.size)
+                if not ring.front(behind) or ring.kind not in (PART, ABORT):
                     return -1
             words[DROPPED] += 1 if behind else 0
-            freed = ring.consume(behind)
+            before = words[RPOS]
+            while behind >= 0:
+                ring.front()
+                behind -= ALIGN + aligned(ring.size)
+                ring.consume()
             side.settle(not side.has_data(), False)
-            return freed
+            return ring.freed_since(before)
         finally:
             lock.release()
             lock.leave()
@@ -172,7 +229,7 @@ class Receiver:
         if side.has_data():
             return True
         limit = remaining(deadline)
-        if side.spin_now > 0 and (limit is None or limit > 0) and side.spin(side.has_data):
+        if side.spin_now > 0 and (limit is None or limit > 0) and side.spin(WPOS, words[RPOS] + 1):
             words[R_SPINS] += 1
             return True
         asleep, kind, slept = NOT, SHORT, False
@@ -221,7 +278,7 @@ class Receiver:
 
     # --- streams ---------------------------------------------------------------------------------
 
-    def _assemble(self, deadline: float | None) -> Assembly | None:
+    def _assemble(self, room: memoryview | None, deadline: float | None) -> Assembly | None:
         """Receive a stream under the turn; None: there was none, or it was dropped."""
         words, turn = self.side.words, self.turn
         turn.enter(deadline)
@@ -234,7 +291,7 @@ class Receiver:
                     raise TimeoutError("timed out waiting for the receiver of a part of a message")
                 time.sleep(WATCH_SENDER / 10)
             assembly, self.kept = self.kept, None
-            return self._collect(assembly, deadline)
+            return self._collect(assembly, room, deadline)
         finally:
             words[R_KEEPER] = identity.token if self.kept else 0
             words[RD_TURN_BY] = 0
@@ -245,13 +302,15 @@ class Receiver:
         keeper = self.side.words[R_KEEPER]
         return not keeper or self.kept is not None or not identity.is_alive(keeper)
 
-    def _collect(self, assembly: Assembly | None, deadline: float | None) -> Assembly | None:
+    def _collect(
+        self, assembly: Assembly | None, room: memoryview | None, deadline: float | None
+    ) -> Assembly | None:
         side, words, lock = self.side, self.side.words, self.side.lock
         try:
             while True:
                 lock.enter(deadline)
                 try:
-                    over, assembly, freed = self._step(assembly)
+                    over, assembly, freed = self._step(assembly, room)
                     if not side.has_data():
                         side.settle(True, False)
                 finally:
@@ -268,38 +327,42 @@ class Receiver:
             raise
         except BaseException:
             if words[R_PART]:
+                if isinstance(assembly, _Room):
+                    assembly = assembly.kept(words[R_TOTAL] - words[R_PART])
                 self.kept = assembly
             raise
 
-    def _step(self, assembly: Assembly | None) -> tuple[bool, Assembly | None, int]:
+    def _step(
+        self, assembly: Assembly | None, room: memoryview | None
+    ) -> tuple[bool, Assembly | None, int]:
         """One frame of a stream: (whether that was all, what there is of it, pages freed).
 
         Pages -1: the next frame is not there yet.  Under the lock.
         """
-        ring, words = self.ring, self.side.words
-        front = ring.front()
-        kind, size = front >> 56, front & LENGTH
+        ring, words = self.ring, self.words
         left = words[R_PART]
-        if front < 0:
+        if not ring.front():
             return not left, None if not left else assembly, -1
+        kind, size = ring.kind, ring.size
         if kind == ABORT:
             words[R_PART] = 0
             words[DROPPED] += 1 if left else 0
-            return True, None, ring.consume(0)
+            return True, None, ring.freed_since(ring.consume())
         if not left:
             if kind not in WHOLE:
                 return True, None, 0
-            assembly = self.assemble(WHOLE[kind], size)
-            words[R_TOTAL] = words[R_PART] = size
-            return False, assembly, ring.consume(0)
+            total = int.from_bytes(ring.content(), "little")
+            assembly = self._new_assembly(WHOLE[kind], total, room)
+            words[R_TOTAL] = words[R_PART] = total
+            return False, assembly, ring.freed_since(ring.consume())
         if kind != PART or size > left:
             raise damaged(f"frame of kind {kind} with {size} bytes, where {left} are to come")
         if assembly is not None:
             at = words[R_TOTAL] - left
-            for piece in ring.pieces(size):
+            for piece in ring.pieces():
                 assembly.add(piece, at)
                 at += len(piece)
-        freed = ring.consume(size)
+        freed = ring.freed_since(ring.consume())
         words[R_PART] = left - size
         if left > size:
             return False, assembly, freed
@@ -308,6 +371,13 @@ class Receiver:
         else:
             words[READS] += 1
         return True, assembly, freed
+
+    def _new_assembly(self, kind: int, size: int, room: memoryview | None) -> Assembly:
+        if kind == OBJECT:
+            return self.assemble(size)
+        if room is not None and size <= len(room):
+            return _Room(room, size)
+        return _Plain()
 
     def _wait_for_part(self, deadline: float | None) -> None:
         """Wait for a stream to go on; close it off if its sender has gone."""

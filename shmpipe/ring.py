@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import errno
 
-from .segment import PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment
-
-MASK = PAGE - 1
+from . import primitives
+from .segment import MASK, PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment
 
 
 def damaged(what: str) -> OSError:
@@ -29,7 +28,8 @@ class Ring:
     def __init__(self, segment: Segment, index: int) -> None:
         self.segment = segment
         self.index = index
-        self.words = segment.words(index)
+        self.view = segment.words(index)
+        self.words = primitives.as_words(self.view)
         self.ends = segment.ends(index)
         self.data = segment.data(index)
         self.max_pages = segment.max_pages

@@ -28,6 +28,11 @@ PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
 """Bytes of a pipe page: the unit of slots, merging, sizes and PIPE_BUF."""
 
+MASK = PAGE - 1
+ALIGN = 8
+"""Bytes: frames start at multiples of it, so that a header never wraps around the end of a ring."""
+
+WORD = (1 << 64) - 1
 LINE = 8  # words of a cache line
 
 # --- control words: index = line * LINE + place --------------------------------------------------

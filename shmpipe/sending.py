@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
-from time import monotonic
+from typing import Any
 
-from . import identity
-from .bytering import ALIGN, ByteRing, Piece, aligned
+from . import identity, primitives
+from .bytering import ByteRing, aligned
 from .control import enter_both, leave_both
-from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, PART, close_stream, header, remaining
+from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, PART, close_stream, remaining
 from .locking import SideLock
-from .primitives import TIMED_OUT, fence
+from .primitives import TIMED_OUT
 from .segment import (
+    ALIGN,
     LIMIT,
     PAGE,
     PAGE_SHIFT,
@@ -20,11 +20,13 @@ from .segment import (
     RD_ARM,
     RD_LEFT,
     RD_RUNG,
+    RPOS,
     W_PART,
     W_SPINS,
     WR_TURN_BY,
     WR_WANT,
     WR_WATCH,
+    WRITE_PAGES,
     WRITES,
 )
 from .waiting import ASK_AFTER, DIED, LONG, NOT, SHORT, close_all, rewatched
@@ -37,53 +39,64 @@ class Sender:
     def __init__(self, side: WriterSide, turn: SideLock) -> None:
         self.side = side
         self.ring: ByteRing = side.ring  # type: ignore[assignment]
+        self.words = self.side.words
+        self.lock = side.lock
         self.turn = turn
 
-    def send(self, kind: int, pieces: Sequence[Piece], size: int, deadline: float | None) -> None:
-        """Send a message of ``size`` bytes, the concatenation of ``pieces``.
+    def send(self, kind: int, content: Any, size: int, deadline: float | None) -> None:
+        """Send a message of ``size`` bytes: a bytes object, a view, or a list of such.
 
         TimeoutError: it did not fit before ``deadline``, and nothing of it will be seen.
         BrokenPipeError: nobody can receive any more.
         """
-        side, ring, words = self.side, self.ring, self.side.words
-        if (monotonic() - side.asked > ASK_AFTER or words[RD_LEFT]) and side.readers_gone():
+        try:
+            if not self._at_once(kind, content, size, deadline):
+                self._in_turn(kind, content, size, deadline)
+        except BaseException:
+            self.side.recover(NOT)
+            release(content)
+            raise
+
+    def _at_once(self, kind: int, content: Any, size: int, deadline: float | None) -> bool:
+        """Publish the message if it fits, and it is nobody's turn."""
+        side, ring, words = self.side, self.ring, self.words
+        doubtful = words[RD_LEFT] or primitives.coarse_time() - side.asked > ASK_AFTER
+        if doubtful and side.readers_gone():
             raise _broken()
-        lock = side.lock
+        lock = self.lock
         lock.enter(deadline)
         try:
-            if words[WR_TURN_BY] or words[W_PART]:
-                whole = False
-            else:
-                whole = ring.append(kind << 56 | size, pieces, size)
-            if whole:
-                words[WRITES] += 1
-                if words[WR_WATCH]:
-                    side.settle(False)
+            if words[WR_TURN_BY] or words[W_PART] or not ring.append(kind, content, size):
+                return False
+            words[WRITES] += 1
+            if words[WR_WATCH]:
+                side.settle(False)
         finally:
             lock.release()
             lock.leave()
-        if whole:
-            if words[RD_ARM] != words[RD_RUNG]:
-                side.wake_readers()
-        else:
-            turn = self.turn
-            turn.enter(deadline)
-            try:
-                words[WR_TURN_BY] = identity.token
-                _Sending(self, kind, pieces, size).run(deadline)
-            finally:
-                words[WR_WANT] = 0
-                words[WR_TURN_BY] = 0
-                turn.release()
-                turn.leave()
+        if words[RD_ARM] != words[RD_RUNG]:
+            side.wake_readers()
+        return True
+
+    def _in_turn(self, kind: int, content: Any, size: int, deadline: float | None) -> None:
+        words, turn = self.words, self.turn
+        turn.enter(deadline)
+        try:
+            words[WR_TURN_BY] = identity.token
+            _Sending(self, kind, content, size).run(deadline)
+        finally:
+            words[WR_WANT] = 0
+            words[WR_TURN_BY] = 0
+            turn.release()
+            turn.leave()
 
     def capacity(self) -> int:
         """The longest message that fits the ring whole, in bytes, at its largest."""
-        return (self.side.words[LIMIT] << PAGE_SHIFT) - ALIGN
+        return (self.words[LIMIT] << PAGE_SHIFT) - ALIGN
 
     def grow(self, wanted: int, deadline: float | None) -> None:
         """Rings start small and grow when they prove too small, up to the pipe's size."""
-        ring, words = self.ring, self.side.words
+        ring, words = self.ring, self.words
         reader, writer = self.side.locks.reader, self.side.locks.writer
         enter_both(reader, writer, deadline)
         try:
@@ -101,13 +114,14 @@ class Sender:
 class _Sending:
     """One message that has to wait for space, sent under the turn."""
 
-    def __init__(self, sender: Sender, kind: int, pieces: Sequence[Piece], size: int) -> None:
+    def __init__(self, sender: Sender, kind: int, content: Any, size: int) -> None:
         self.sender = sender
         self.side = sender.side
         self.ring = sender.ring
         self.kind = kind
         self.size = size
-        self.pieces = [memoryview(piece) for piece in pieces]
+        pieces = content if type(content) is list else [content]
+        self.pieces: list[memoryview] = [memoryview(piece) for piece in pieces]
         self.left = size
         self.begun = False
         self.want = 0  # bytes of space it waits for
@@ -129,6 +143,8 @@ class _Sending:
                     broken = side.bell.hung_up()
                     finished = not broken and self._put()
                     grow = not finished and words[PAGES] < words[LIMIT]
+                    if spin and self.want << 3 > words[PAGES] << PAGE_SHIFT:
+                        spin = not grow  # too small even for a receiver that keeps up
                     if finished or broken:
                         words[WRITES] += 1 if finished else 0
                         side.settle(slept)
@@ -145,12 +161,12 @@ class _Sending:
                 if finished:
                     side.pass_on(slept, False)
                     return
-                if grow:
-                    self.sender.grow(self.want, deadline)
-                elif spin:
+                if spin:
                     spin = False
-                    if side.spin(self._has_space):
+                    if self._spin():
                         words[W_SPINS] += 1
+                elif grow:
+                    self.sender.grow(self.want, deadline)
                 elif not self._has_space():
                     limit = remaining(deadline)
                     if limit is not None and limit <= 0:
@@ -167,8 +183,7 @@ class _Sending:
             else:
                 side.recover(asleep)
             self._give_up()
-            for piece in self.pieces:
-                piece.release()
+            release(self.pieces)
             raise
         finally:
             if slept:
@@ -178,13 +193,23 @@ class _Sending:
     def _has_space(self) -> bool:
         return self.ring.space() >= self.want
 
+    def _spin(self) -> bool:
+        """Wait for a receiver that is at work; for many messages' space, so as to pay once."""
+        words, ring = self.side.words, self.ring
+        capacity = words[PAGES] << PAGE_SHIFT
+        want = self.want
+        if not self.begun:
+            want = max(want, min(words[WRITE_PAGES] << PAGE_SHIFT, capacity // 2))
+        missing = want - ring.space()
+        return missing <= 0 or self.side.spin(RPOS, words[RPOS] + missing) or self._has_space()
+
     def _put(self) -> bool:
         """Publish what there is space for; whether that was the last of it.  Under the lock."""
         ring, words = self.ring, self.side.words
         space = ring.space()
         if not self.begun:
             self.want = ALIGN + aligned(self.size)
-            if ring.append(header(self.kind, self.size), self.pieces, self.size):
+            if ring.append(self.kind, self.pieces, self.size):
                 return True
             if self.want <= words[LIMIT] << PAGE_SHIFT:
                 return False
@@ -194,7 +219,7 @@ class _Sending:
             self.begun = True
             words[W_PART] = self.size
             begin = BEGIN_DATA if self.kind == DATA else BEGIN_OBJECT
-            ring.append(header(begin, self.size), [], 0)
+            ring.append(begin, self.size.to_bytes(8, "little"), 8)
             space = ring.space()
         # Parts of a quarter of the ring let both sides copy at the same time; the last 8 bytes
         # stay free for an ABORT.
@@ -204,10 +229,10 @@ class _Sending:
             if count < min(self.left, quarter):
                 self.want = min(aligned(self.left), quarter) + 2 * ALIGN
                 return False
-            ring.append(header(PART, count), self._next(count), count)
+            ring.append(PART, self._next(count), count)
             self.left -= count
             words[W_PART] = self.left  # not before: a death in between only adds an idle ABORT
-            fence()  # stands in for the unlock that wake_readers() wants behind a publication
+            primitives.fence()  # in place of the unlock that wake_readers() wants before it
             self.side.wake_readers()
             space = ring.space()
         return True
@@ -236,6 +261,17 @@ class _Sending:
             lock.release()
             lock.leave()
         self.side.wake_readers()
+
+
+def release(content: Any) -> None:
+    """Leave no views of the caller's buffers in the frames of an exception's traceback.
+
+    (They would keep a bytearray from being resized; and CPython before 3.13 crashes on a view of a
+    view that its garbage collector finds in a cycle, as an exception's frames often are.)
+    """
+    for piece in content if type(content) is list else [content]:
+        if isinstance(piece, memoryview):
+            piece.release()
 
 
 def _broken() -> BrokenPipeError:

@@ -58,7 +58,7 @@ class PipeStats:
 
 
 def stats_of(ring: Ring) -> PipeStats:
-    words = ring.words
+    words = ring.view
     return PipeStats(
         bytes_written=words[W_BYTES],
         bytes_read=words[R_BYTES],

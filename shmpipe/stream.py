@@ -15,7 +15,9 @@ from .segment import (
     R_SPINS,
     RD_FLAGS,
     READS,
+    RPOS,
     W_SPINS,
+    WPOS,
     WR_FLAGS,
     WR_RUNG,
     WR_WATCH,
@@ -67,7 +69,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                 return result
             if spin:
                 spin = False
-                if side.spin(side.has_data):
+                if side.spin(WPOS, words[RPOS] + 1):
                     words[R_SPINS] += 1
             elif not side.has_data():
                 if not slept:
@@ -134,7 +136,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                 return _written(done, broken)
             if spin:
                 spin = False
-                if side.spin(side.is_ready):
+                if _spin_for_space(side):
                     words[W_SPINS] += 1
                 continue
             if side.has_space() if may_put else _answered(words[WR_RUNG], ticket):
@@ -165,6 +167,15 @@ def write(side: WriterSide, source: memoryview) -> int | None:
         if held:
             side.bell.let_go()
         close_all(others)
+
+
+def _spin_for_space(side: WriterSide) -> bool:
+    """Wait for readers that are at work, until the policy counts writers as ready."""
+    words = side.words
+    while not side.is_ready():
+        if not side.spin(RPOS, words[RPOS] + 1):
+            return False
+    return True
 
 
 def _answered(rung: int, ticket: int) -> bool:

@@ -29,10 +29,8 @@ again, and drains old tokens before it arms.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 
-from . import identity
+from . import identity, primitives
 from .doorbell import Doorbell
 from .locking import Locks, SideLock
 from .policies import ready
@@ -48,7 +46,6 @@ from .segment import (
     WRITE_PAGES,
 )
 
-WORD = (1 << 64) - 1
 DIED = 2  # beside WOKEN, TIMED_OUT and INTERRUPTED: another process may have died
 BLIND_SLEEP = 0.5  # seconds between looks of a sleeper that cannot watch the other processes
 SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doorbell
@@ -72,7 +69,7 @@ class Side:
 
     def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
         self.ring = ring
-        self.words = ring.words
+        self.words = self.ring.words
         self.locks = locks
         self.bell = bell
         self.spin_choice = spin
@@ -117,15 +114,17 @@ class Side:
             return DIED
         return min(shown, WOKEN)
 
-    def spin(self, met: Callable[[], bool]) -> bool:
-        """Wait for ``met`` without sleeping, for as long as it has been paying lately."""
-        until = time.monotonic() + self.spin_now
-        while not met():
-            if time.monotonic() > until:
-                self.spin_now = max(self.spin_most / 64, self.spin_now / 2)
-                return False
-        self.spin_now = min(self.spin_most, self.spin_now * 2)
-        return True
+    def spin(self, word: int, target: int) -> bool:
+        """Wait, without sleeping, for a word that only grows to reach ``target``.
+
+        For as long as it has been paying lately.
+        """
+        paid = primitives.spin(self.words, word, target, self.spin_now)
+        if paid:
+            self.spin_now = min(self.spin_most, self.spin_now * 2)
+        else:
+            self.spin_now = max(self.spin_most / 64, self.spin_now / 2)
+        return paid
 
     # What the two sides do each in their own way.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 from math import inf
 
+from . import primitives
 from .doorbell import Doorbell
 from .locking import Locks
-from .primitives import POLLOUT, fence
+from .primitives import POLLOUT
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -24,13 +25,14 @@ from .segment import (
     RD_WATCH,
     UNPLUG,
     W_SLEEPS,
+    WORD,
     WR_ARM,
     WR_LONG,
     WR_RUNG,
     WR_SLEEPERS,
     WR_WATCH,
 )
-from .waiting import ASK_AFTER, SHORT, SHORT_SLEEP, WORD, Side
+from .waiting import ASK_AFTER, SHORT, SHORT_SLEEP, Side
 
 
 class WriterSide(Side):
@@ -100,7 +102,8 @@ class WriterSide(Side):
             bell.plug(number)
         else:
             words[WR_ARM] = (words[WR_ARM] + 1) & WORD
-        fence()  # the announcement before the second look, the caller's; pairs with readers' unlock
+        # The announcement before the second look, the caller's; pairs with the unlock in a reader.
+        primitives.fence()
 
     def show_level(self) -> None:
         """Bring the socket's writability to what the policy says, if anybody may be watching."""

@@ -1,0 +1,45 @@
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+from . cimport primitives
+from .primitives cimport Words
+from .ring cimport Ring
+
+cdef uint64_t ALIGN, LENGTH, MASK
+cdef int PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, WPOS
+
+cdef class ByteRing(Ring):
+    cdef char* memory
+    cdef Words headers
+    cdef uint64_t read_to, written_to
+    cdef readonly uint64_t kind, size
+
+    cpdef int64_t space(self) except? -1
+    @cython.locals(
+        words=Words, wpos=uint64_t, capacity=uint64_t, need=uint64_t, used=uint64_t, at=uint64_t
+    )
+    cpdef bint append(self, uint64_t kind, object content, uint64_t size) except -1
+    @cython.locals(used=uint64_t)
+    cdef uint64_t _look_at_readers(self, uint64_t wpos, uint64_t capacity) except? 0
+    @cython.locals(at=uint64_t, count=uint64_t, first=uint64_t)
+    cdef int _copy_pieces(self, uint64_t at, object content, uint64_t capacity) except -1
+    @cython.locals(
+        words=Words, rpos=uint64_t, capacity=uint64_t, ahead=uint64_t, header=uint64_t
+    )
+    cpdef bint front(self, uint64_t behind=*) except -1
+    @cython.locals(wpos=uint64_t, ahead=uint64_t)
+    cdef uint64_t _look_at_writers(self, uint64_t rpos, uint64_t capacity) except? 0
+    @cython.locals(size=uint64_t, at=uint64_t, first=uint64_t)
+    cpdef bytes content(self)
+    @cython.locals(size=uint64_t, at=uint64_t, first=uint64_t)
+    cpdef int content_into(self, object room, uint64_t start) except -1
+    @cython.locals(size=uint64_t, at=uint64_t, first=uint64_t)
+    cpdef list pieces(self)
+    @cython.locals(capacity=uint64_t, rpos=uint64_t, at=uint64_t)
+    cdef (uint64_t, uint64_t) _place(self, uint64_t size) except *
+    @cython.locals(words=Words, rpos=uint64_t, after=uint64_t)
+    cpdef uint64_t consume(self) except? 0
+    @cython.locals(words=Words, wpos=uint64_t, used=uint64_t)
+    cpdef int64_t freed_since(self, uint64_t rpos) except? -1
+
+cpdef uint64_t aligned(uint64_t count) except? 0

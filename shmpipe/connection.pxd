@@ -1,0 +1,19 @@
+cimport cython
+from libc.stdint cimport uint64_t
+
+from .receiving cimport Receiver
+from .sending cimport Sender
+
+cdef uint64_t DATA, OBJECT
+
+cdef class Connection:
+    cdef dict __dict__
+    cdef object __weakref__
+    cdef readonly object _segment, _bell, _spin, _late
+    cdef readonly tuple _rings
+    cdef readonly Sender _sender
+    cdef readonly Receiver _receiver
+    cdef public bint _open, _readable, _writable
+
+    cdef Receiver _reading(self)
+    cdef Sender _writing(self)

@@ -1,0 +1,48 @@
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+from . cimport primitives
+from .bytering cimport ByteRing
+from .locking cimport SideLock
+from .primitives cimport Words
+from .writers cimport WriterSide
+
+cdef double ASK_AFTER
+cdef uint64_t ALIGN
+cdef int LIMIT, PAGE, PAGE_SHIFT, PAGES, RD_ARM, RD_LEFT, RD_RUNG, RPOS, W_PART, W_SPINS
+cdef int WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
+
+cdef class Sender:
+    cdef readonly WriterSide side
+    cdef readonly ByteRing ring
+    cdef Words words
+    cdef readonly SideLock lock, turn
+
+    cpdef int send(self, uint64_t kind, object content, uint64_t size, object deadline) except -1
+    @cython.locals(side=WriterSide, ring=ByteRing, words=Words, lock=SideLock)
+    cdef bint _at_once(
+        self, uint64_t kind, object content, uint64_t size, object deadline
+    ) except -1
+    @cython.locals(words=Words, turn=SideLock)
+    cdef int _in_turn(
+        self, uint64_t kind, object content, uint64_t size, object deadline
+    ) except -1
+    @cython.locals(words=Words, ring=ByteRing, reader=SideLock, writer=SideLock)
+    cpdef grow(self, uint64_t wanted, object deadline)
+
+cdef class _Sending:
+    cdef Sender sender
+    cdef WriterSide side
+    cdef ByteRing ring
+    cdef uint64_t kind, size, left
+    cdef int64_t want
+    cdef list pieces
+    cdef bint begun
+
+    @cython.locals(side=WriterSide, words=Words, lock=SideLock)
+    cpdef run(self, object deadline)
+    cdef bint _has_space(self) except -1
+    @cython.locals(words=Words, ring=ByteRing, capacity=int64_t, want=int64_t, missing=int64_t)
+    cdef bint _spin(self) except -1
+    @cython.locals(words=Words, ring=ByteRing, space=int64_t, quarter=int64_t, count=int64_t)
+    cdef bint _put(self) except -1

@@ -1,0 +1,21 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from . cimport primitives
+from .locking cimport SideLock
+from .primitives cimport Semaphore, Words
+from .ring cimport Ring
+
+cdef int LIMIT, POLICY, RPOS, WPOS, WRITE_PAGES
+
+cdef class Side:
+    cdef object __weakref__
+    cdef Words words
+    cdef readonly Ring ring
+    cdef readonly object locks, bell, spin_choice, blind
+    cdef public SideLock lock
+    cdef public double spin_most, spin_now
+    cdef readonly Semaphore read_wait, write_wait
+
+    cpdef bint has_data(self) noexcept
+    cpdef bint is_ready(self) except -1
+    cpdef bint spin(self, int word, uint64_t target) except -1
