@@ -36,6 +36,6 @@ def remaining(deadline: float | None) -> float | None:
 
 def close_stream(ring: ByteRing) -> None:
     """Close off the stream that a sender has left unfinished; under the writers' lock."""
-    if ring.words[W_PART]:
-        ring.words[W_PART] = 0
+    if ring.view[W_PART]:
+        ring.view[W_PART] = 0
         ring.append(ABORT, b"", 0)

@@ -8,7 +8,7 @@ from .primitives cimport Words
 from .writers cimport WriterSide
 
 cdef double ASK_AFTER
-cdef uint64_t ALIGN
+cdef int64_t ALIGN
 cdef int LIMIT, PAGE, PAGE_SHIFT, PAGES, RD_ARM, RD_LEFT, RD_RUNG, RPOS, W_PART, W_SPINS
 cdef int WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
 
@@ -34,7 +34,8 @@ cdef class _Sending:
     cdef Sender sender
     cdef WriterSide side
     cdef ByteRing ring
-    cdef uint64_t kind, size, left
+    cdef uint64_t kind
+    cdef int64_t size, left
     cdef int64_t want
     cdef list pieces
     cdef bint begun
