@@ -80,6 +80,10 @@ def extensions():
 class build_all_or_nothing(build_ext):
     """Half of an engine is none: if one module fails, none is installed."""
 
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def run(self):
         try:
             super().run()

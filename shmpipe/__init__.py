@@ -1,5 +1,6 @@
 """A shared-memory pipe between processes, with the semantics of the Linux pipe."""
 
+from ._engine import engine  # first: it decides where the others come from
 from ._version import __version__
 from .connection import Connection, Pipe
 from .control import (
@@ -28,6 +29,7 @@ __all__ = [
     "PipeStats",
     "PipeWriter",
     "__version__",
+    "engine",
     "fcntl",
     "install",
     "installed",

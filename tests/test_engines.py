@@ -1,0 +1,126 @@
+"""The two engines: which one runs, and that all of it does."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmpipe
+from shmpipe import segment
+
+from .support import START_METHODS, run_process
+
+PACKAGE = Path(shmpipe.__file__).parent
+CHECKOUT = Path(__file__).resolve().parent.parent
+# What nothing depends on for speed; everything else has to be in setup.py's list.
+INTERPRETED = {
+    "__init__",
+    "__main__",
+    "_engine",
+    "_version",
+    "arguments",
+    "patch",
+    "stats",
+}
+
+
+def modules() -> tuple[str, ...]:
+    """The list in setup.py, without running it."""
+    tree = ast.parse((CHECKOUT / "setup.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "MODULES":
+            return tuple(ast.literal_eval(node.value))
+    raise AssertionError("setup.py names no MODULES")
+
+
+def files_of_modules() -> list[str]:
+    return [str(importlib.import_module(f"shmpipe.{name}").__file__) for name in modules()]
+
+
+def test_every_module_is_named() -> None:
+    found = {path.stem for path in (CHECKOUT / "shmpipe").glob("*.py")}
+    assert found - INTERPRETED == set(modules())
+
+
+def test_every_module_is_of_the_engine() -> None:
+    suffix = {"native": ".so", "pure": ".py"}[shmpipe.engine]
+    assert [path for path in files_of_modules() if not path.endswith(suffix)] == []
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_children_run_the_same_engine(method: str) -> None:
+    assert run_process(method, files_of_modules).join(20) == files_of_modules()
+
+
+def run(value: str) -> Any:
+    environment = {**os.environ, "SHMPIPE_ENGINE": value}
+    program = "import shmpipe; print(shmpipe.engine, shmpipe.Pipe()[0])"
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_pure_can_always_be_had() -> None:
+    result = run("pure")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("pure <shmpipe.connection.Connection recv/send>")
+
+
+def test_native_is_an_error_where_it_is_not_installed() -> None:
+    result = run("native")
+    if any(PACKAGE.glob("primitives.*.so")):
+        assert result.stdout.startswith("native <shmpipe.connection.Connection recv/send>")
+    else:
+        assert result.returncode == 1
+        assert "ImportError: SHMPIPE_ENGINE=native" in result.stderr
+
+
+def test_another_engine_is_an_error() -> None:
+    result = run("quick")
+    assert result.returncode == 1
+    assert "ImportError: SHMPIPE_ENGINE=quick: allowed are pure and native" in result.stderr
+
+
+def declared(text: str) -> set[str]:
+    """The C variables that a .pxd declares for its module."""
+    found = set()
+    for types, names in re.findall(r"^cdef (int|u?int\d+_t|double) ([\w, ]+)$", text, re.MULTILINE):
+        found |= {name.strip() for name in names.split(",")}
+        assert types
+    return found
+
+
+# Those that look words up only while something is made are left out.
+IN_A_HURRY = sorted(
+    {path.stem for path in (CHECKOUT / "shmpipe").glob("*.pxd")}
+    - {"primitives", "locking", "connection"}
+)
+
+
+@pytest.mark.parametrize("name", IN_A_HURRY)
+def test_words_are_c_variables_where_they_are_used(name: str) -> None:
+    """A word's index that is left a Python object is right, and slow."""
+    source = ast.parse((CHECKOUT / f"shmpipe/{name}.py").read_text())
+    imported = {
+        alias.name
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom) and node.module == "segment"
+        for alias in node.names
+        if isinstance(getattr(segment, alias.name), int)
+    }
+    cdefs = declared((CHECKOUT / f"shmpipe/{name}.pxd").read_text())
+    missing = {word for word in imported if word.isupper()} - cdefs - {"RD_WAIT", "WR_WAIT"}
+    assert not missing
