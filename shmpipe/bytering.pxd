@@ -6,7 +6,7 @@ from .primitives cimport Words
 from .ring cimport Ring
 
 cdef uint64_t ALIGN, LENGTH, MASK
-cdef int PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, WPOS
+cdef int PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, W_OPEN, WPOS
 
 cdef class ByteRing(Ring):
     cdef char* memory
@@ -33,12 +33,16 @@ cdef class ByteRing(Ring):
     cpdef bytes content(self)
     @cython.locals(size=uint64_t, at=uint64_t, first=uint64_t)
     cpdef int content_into(self, object room, uint64_t start) except -1
+    @cython.locals(at=uint64_t)
+    cpdef uint64_t number(self) except? 0
     @cython.locals(size=uint64_t, at=uint64_t, first=uint64_t)
-    cpdef list pieces(self)
+    cpdef list pieces(self, uint64_t start=*)
     @cython.locals(capacity=uint64_t, rpos=uint64_t, at=uint64_t)
     cdef (uint64_t, uint64_t) _place(self, uint64_t size) except *
     @cython.locals(words=Words, rpos=uint64_t, after=uint64_t)
     cpdef uint64_t consume(self) except? 0
+    @cython.locals(words=Words)
+    cpdef resize(self, uint64_t pages)
     @cython.locals(words=Words, wpos=uint64_t, used=uint64_t)
     cpdef int64_t freed_since(self, uint64_t rpos) except? -1
 

@@ -11,11 +11,12 @@ One's own position is always loaded: another process may share the end.
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from . import primitives
 from .ring import Ring, damaged
-from .segment import ALIGN, MASK, PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, WPOS, Segment
+from .segment import ALIGN, MASK, PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, W_OPEN, WPOS, Segment
 
 LENGTH = (1 << 56) - 1
 
@@ -146,13 +147,23 @@ class ByteRing(Ring):
         if first < size:
             primitives.copy_into(self.memory, 0, size - first, room, start + first)
 
-    def pieces(self) -> list[memoryview]:
-        """The bytes of the first frame where they lie: one window or, where they wrap, two."""
+    def number(self) -> int:
+        """The first 8 bytes of the first frame, as a number."""
+        at, _ = self._place(ALIGN)
+        if self.size < ALIGN:
+            raise damaged(f"a frame of {self.size} bytes that should begin with a number")
+        return self.headers[at >> 3]
+
+    def pieces(self, start: int = 0) -> list[memoryview]:
+        """The first frame's bytes from ``start`` (0 or ALIGN) on, where they lie.
+
+        One window or, where they wrap, two.
+        """
         size = self.size
         at, first = self._place(size)
         if first == size:
-            return [self.data[at : at + size]]
-        return [self.data[at : at + first], self.data[: size - first]]
+            return [self.data[at + start : at + size]]
+        return [self.data[at + start : at + first], self.data[: size - first]]
 
     def _place(self, size: int) -> tuple[int, int]:
         """Where the first frame's bytes begin, and how many of them lie there in a row."""
@@ -172,6 +183,15 @@ class ByteRing(Ring):
         primitives.release_fence()  # gives the bytes away: pairs with the loads of RPOS above
         words[RPOS] = after
         return rpos
+
+    # --- under both locks ------------------------------------------------------------------------
+
+    def resize(self, pages: int) -> None:
+        """As of every ring; but what closes a stream always finds space (see ``frames``)."""
+        words = self.words
+        if words[W_OPEN] and words[WPOS] - words[RPOS] + ALIGN > pages << PAGE_SHIFT:
+            raise OSError(errno.EBUSY, f"a message in the middle needs more than {pages} pages")
+        Ring.resize(self, pages)
 
     # --- without a lock --------------------------------------------------------------------------
 

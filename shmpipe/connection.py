@@ -13,6 +13,7 @@ from .bytering import ByteRing
 from .doorbell import Doorbell, doorbells
 from .frames import DATA, OBJECT
 from .halves import Half
+from .keeping import keeper_of
 from .locking import Locks
 from .messages import (
     contiguous,
@@ -64,7 +65,7 @@ class Connection:
         if inward >= 0:
             ring, locks = _parts(segment, inward)
             reader = ReaderSide(ring, locks, bell, spin)
-            self._receiver = Receiver(reader, locks, locks.reader_turn, objects.Message)
+            self._receiver = Receiver(reader, locks, keeper_of(segment, inward), objects.Message)
             segment.sides.add(reader)
         if outward >= 0:
             ring, locks = _parts(segment, outward)

@@ -217,8 +217,9 @@ class Doorbell:
             self._holds += 1
 
     def let_go(self) -> None:
+        """Also for a call that was interrupted before its ``hold()`` counted."""
         with self._users:
-            self._holds -= 1
+            self._holds = max(0, self._holds - 1)
             if not self._holds:
                 self._close_if_wanted()
 

@@ -4,16 +4,26 @@ A frame is an 8-byte header (the kind in the top byte, the length below) and its
 multiple of 8.  A message that fits the ring is one frame, published by one store: it is there whole
 or not at all.  A longer one is streamed:
 
-    BEGIN total   PART bytes   PART bytes ...   until the parts add up to the total
-    ABORT                                       if its sender gives up or dies in between
+    BEGIN total   PART left bytes   PART left bytes ...   until nothing is left
+    ABORT                                                 if its sender gives up or dies in between
 
-Invariants.
+``left`` is how much of the message comes from this part on, so every part tells its own place in
+the message, and the last one that it is the last.  No word beside the ring says how far a stream
+has come; only positions do, and one store of a position moves each side by a whole frame.
+
+Invariants: a process may be killed, or interrupted by a handler that raises, at any instruction.
 * Streams do not interleave: their sender holds the writers' *turn* from BEGIN to the end, their
   receiver the readers'.  Whole frames respect a turn that is taken, so none lands inside a stream.
-* W_PART (writers' lock) counts the bytes still to come of the stream being sent, R_PART (readers'
-  lock) those still to be taken.  Whoever gets a turn and finds its count not 0 knows that its
-  predecessor died: a sender closes the stream with ABORT, a receiver skips what is left.
-* While W_PART is not 0 at least the 8 bytes of an ABORT stay free, so closing never has to wait.
+* W_OPEN (writers' lock) is 1 from before BEGIN is published until after the last PART or the ABORT
+  is.  So every stream without an end has it set, and whoever gets the turn and finds it set closes
+  with ABORT.  It may be set when the stream is not there yet, or over: then the ABORT is idle, and
+  is skipped.
+* While W_OPEN is set at least the 8 bytes of an ABORT stay free (resizing respects that, too), so
+  closing never has to wait.  If they are not free, the ABORT has been published already.
+* R_KEEPER (readers' lock and turn) names the process that has a part of a stream: from before the
+  BEGIN is taken until after the last PART is.  Only that process goes on with it.  The others wait
+  while it lives; once it is gone, or has closed its end, the stream is lost, and is counted.
+* A PART in front that nobody has the beginning of belongs to a lost stream: it is skipped.
 * A stream is delivered when all its parts are there; otherwise it is dropped, and counted.
 """
 
@@ -22,7 +32,7 @@ from __future__ import annotations
 import time
 
 from .bytering import ByteRing
-from .segment import W_PART
+from .segment import W_OPEN
 
 DATA, OBJECT, BEGIN_DATA, BEGIN_OBJECT, PART, ABORT = range(1, 7)
 WHOLE = {BEGIN_DATA: DATA, BEGIN_OBJECT: OBJECT}
@@ -36,6 +46,6 @@ def remaining(deadline: float | None) -> float | None:
 
 def close_stream(ring: ByteRing) -> None:
     """Close off the stream that a sender has left unfinished; under the writers' lock."""
-    if ring.view[W_PART]:
-        ring.view[W_PART] = 0
-        ring.append(ABORT, b"", 0)
+    if ring.view[W_OPEN]:
+        ring.append(ABORT, b"", 0)  # where there is no space for it, it is there
+        ring.view[W_OPEN] = 0  # not before: whoever dies in between leaves an idle one more

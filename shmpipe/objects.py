@@ -17,12 +17,14 @@ import struct
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from .assembling import Assembly
 from .ring import damaged
 
 OUT_OF_BAND = 8192
 """Bytes from which on a buffer that offers itself (a NumPy array's, a PickleBuffer) goes beside."""
 
 ALIGNMENT = 16
+_FIRST_TWO = 16  # bytes of the two numbers that say how long the rest of the head is
 _PROTOCOL = 5
 _NEXT_BUFFER, _READONLY_BUFFER = b"\x97", b"\x98"
 _BYTEARRAY8, _BINBYTES, _BINBYTES8 = b"\x96", b"B", b"\x8e"
@@ -86,83 +88,76 @@ def dump(obj: Any) -> tuple[list[memoryview], int, bool]:
     return pieces, size, True
 
 
-class Message:
+class Message(Assembly):
     """An OBJECT message on its way in: its pickle and its buffers, each in memory of its own."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        super().__init__(size)
         self.pickle: Any = b""
         self.buffers: list[Any] = []
-        self._at = 0  # how much has been added
-        self._words: bytearray | None = None  # the numbers in front, until they are known
-        self._places: list[tuple[int, int, Any]] = []  # (start, end, where to), still to be filled
-        self._numbers(2)
+        self._head = b""  # the numbers in front, as far as they have come
+        self._places: list[tuple[int, int, Any]] | None = None  # (start, end, where to)
+        self._next = 0  # the first place that is not full yet
 
-    def add(self, piece: memoryview, position: int) -> None:
-        """The bytes from ``position`` on; a piece may be added again after an interruption."""
-        end = position + len(piece)
-        while self._at < end:
-            if not self._places:
-                raise damaged(f"a message of {self.size} bytes that ends after {self._at}")
-            start, stop, store = self._places[0]
-            here = max(self._at, start)
-            if here >= end:
-                self._at = end
+    def put(self, piece: memoryview, position: int) -> None:
+        if self._places is None:
+            self._read_head(piece, position)
+            if self._places is None:
                 return
-            there = min(stop, end)
-            part = piece[here - position : there - position]
-            if isinstance(store, io.BytesIO):
-                store.seek(here - start)
-                store.write(part)
-            else:
-                store[here - start : there - start] = part
-            self._at = there
-            if there == stop:
-                del self._places[0]
-                if self._words is not None:
-                    self._numbers_known()
+        end = position + len(piece)
+        number = self._next
+        while number < len(self._places):
+            start, stop, store = self._places[number]
+            here, there = max(position, start), min(stop, end)
+            if here < there:
+                part = piece[here - position : there - position]
+                if isinstance(store, io.BytesIO):
+                    store.seek(here - start)
+                    store.write(part)
+                else:
+                    store[here - start : there - start] = part
+            if stop > end:
+                break
+            number += 1
+        self._next = number
 
-    def finished(self) -> Message:
-        if self._places or self._at != self.size:
-            raise damaged(f"a message of {self.size} bytes that ends in the middle")
+    def whole(self) -> Message:
+        if self._places is None:
+            raise damaged(f"a message of {self.size} bytes that is all numbers")
         self.buffers = [b.getvalue() if isinstance(b, io.BytesIO) else b for b in self.buffers]
         return self
 
-    def _numbers(self, count: int) -> None:
-        self._words = bytearray(8 * count)
-        self._place(self._at, 8 * count, self._words)
-
-    def _numbers_known(self) -> None:
-        """The two numbers in front are there, or the sizes of the buffers after them."""
-        assert self._words is not None
-        numbers = memoryview(self._words).cast("Q")
-        if not self.buffers and not self.pickle:
-            count, length = numbers
-            if count > self.size // 8 or not 0 < length <= self.size:
+    def _read_head(self, piece: memoryview, position: int) -> None:
+        head = _filled(self._head, _FIRST_TWO, piece, position)
+        if len(head) >= _FIRST_TWO:
+            count = int.from_bytes(head[:8], "little")
+            if count > self.size // 8:
                 raise damaged(f"a message of {self.size} bytes with {count} buffers")
-            self.pickle = bytearray(length)
-            self._numbers(count)
-            return
-        self._words = None
-        at = self._at
-        self._place(at, len(self.pickle), self.pickle)
-        at += len(self.pickle)
-        for word in numbers:
-            at += -at % ALIGNMENT
-            self.buffers.append(io.BytesIO() if word & 1 else bytearray(self._checked(word >> 1)))
-            self._place(at, word >> 1, self.buffers[-1])
-            at += word >> 1
-        if at != self.size:
-            raise damaged(f"a message of {self.size} bytes whose parts make {at}")
+            size = _FIRST_TWO + 8 * count
+            head = _filled(head, size, piece, position)
+            if len(head) == size:
+                self._lay_out(struct.unpack(f"<{count + 2}Q", head))
+        self._head = head
 
-    def _place(self, start: int, size: int, store: Any) -> None:
-        if size:
-            self._places.append((start, start + self._checked(size), store))
-
-    def _checked(self, size: int) -> int:
-        if size > self.size:
-            raise damaged(f"a message of {self.size} bytes with a part of {size}")
-        return size
+    def _lay_out(self, numbers: tuple[int, ...]) -> None:
+        """Make room for the pickle and the buffers."""
+        at = 8 * len(numbers)
+        if not 0 < numbers[1] <= self.size:
+            raise damaged(f"a message of {self.size} bytes with a pickle of {numbers[1]}")
+        pickled = bytearray(numbers[1])
+        places: list[tuple[int, int, Any]] = [(at, at + numbers[1], pickled)]
+        for word in numbers[2:]:
+            size = word >> 1
+            start = places[-1][1]
+            start += -start % ALIGNMENT
+            if start + size > self.size:
+                raise damaged(f"a message of {self.size} bytes with a part of {size} at {start}")
+            places.append((start, start + size, io.BytesIO() if word & 1 else bytearray(size)))
+        if places[-1][1] != self.size:
+            raise damaged(f"a message of {self.size} bytes whose parts make {places[-1][1]}")
+        self.pickle = pickled
+        self.buffers = [store for _, _, store in places[1:]]
+        self._places = places  # from here on all that is needed is there
 
     def load(self) -> Any:
         return pickle.loads(self.pickle, buffers=self.buffers)
@@ -193,3 +188,9 @@ class Message:
                 out.append(self.pickle[position:end])
             pending = None
         return b"".join(out)
+
+
+def _filled(head: bytes, size: int, piece: memoryview, position: int) -> bytes:
+    """``head`` with what is missing of ``size`` bytes, as far as ``piece`` has it."""
+    at = len(head)
+    return head + bytes(piece[at - position : size - position]) if at < size else head

@@ -7,16 +7,16 @@ from .primitives cimport Words
 from .readers cimport ReaderSide
 
 cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART
-cdef int DROPPED, R_KEEPER, R_PART, R_SPINS, R_TOTAL, RD_LONG, RD_TURN_BY, RD_WATCH, READS
+cdef int DROPPED, R_KEEPER, R_SPINS, RD_LONG, RD_TURN_BY, RD_WATCH, READS
 cdef int RPOS, WPOS, WR_ARM, WR_RUNG, WR_TURN_BY
+cdef int64_t _HERE, _KEPT
 
 cdef class Receiver:
     cdef readonly ReaderSide side
     cdef readonly ByteRing ring
     cdef Words words
     cdef readonly SideLock lock, turn
-    cdef readonly object locks, assemble
-    cdef object kept
+    cdef readonly object locks, assemble, keeper
 
     cpdef receive(self, object room, object deadline)
     cdef _receive(self, object room, object deadline)
@@ -26,19 +26,20 @@ cdef class Receiver:
     cdef _at_once(self, object room, bint slept, object deadline)
     @cython.locals(
         side=ReaderSide, ring=ByteRing, words=Words, lock=SideLock, before=uint64_t,
-        behind=int64_t,
+        behind=int64_t, keeper=uint64_t, taker=uint64_t,
     )
-    cdef int64_t _drop_aborted(self, object deadline) except? -2
+    cdef int64_t _look(self, object deadline) except? -3
     @cython.locals(side=ReaderSide, words=Words, lock=SideLock)
     cpdef bint wait(self, object deadline) except -1
     @cython.locals(words=Words, turn=SideLock)
     cdef _assemble(self, object room, object deadline)
-    @cython.locals(side=ReaderSide, words=Words, lock=SideLock, freed=int64_t)
-    cdef _collect(self, object assembly, object room, object deadline)
-    @cython.locals(
-        words=Words, ring=ByteRing, left=uint64_t, kind=uint64_t, size=uint64_t, at=uint64_t,
-        freed=int64_t,
-    )
-    cdef _step(self, object assembly, object room)
+    @cython.locals(keeper=uint64_t)
+    cdef bint _may_touch(self) except -1
+    @cython.locals(side=ReaderSide, lock=SideLock, freed=int64_t)
+    cdef _collect(self, object room, object deadline)
+    @cython.locals(words=Words, ring=ByteRing)
+    cdef _step(self, object room)
+    @cython.locals(ring=ByteRing, left=uint64_t, count=uint64_t)
+    cdef _part(self, object assembly)
     @cython.locals(words=Words, lock=SideLock)
     cdef _wait_for_part(self, object deadline)

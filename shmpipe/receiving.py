@@ -1,21 +1,23 @@
 """Receiving messages: at once where they are whole, else under the readers' turn.  See ``frames``.
 
 A receive that is interrupted, or out of time, in the middle of a stream keeps what it has; the next
-one in this process goes on with it, and R_KEEPER tells the other processes to leave the stream
-alone.
+one in this process goes on with it, on whichever end, and R_KEEPER tells the other processes to
+leave the stream alone.
 """
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from errno import EBADMSG
+from typing import Any
 
 from . import identity
+from .assembling import Assembly, Plain, Room
 from .bytering import ByteRing, aligned
 from .frames import ABORT, DATA, OBJECT, PART, WHOLE, close_stream, remaining
-from .locking import Locks, SideLock
+from .keeping import Keeper
+from .locking import Locks
 from .primitives import TIMED_OUT
 from .readers import ReaderSide
 from .ring import damaged
@@ -23,9 +25,7 @@ from .segment import (
     ALIGN,
     DROPPED,
     R_KEEPER,
-    R_PART,
     R_SPINS,
-    R_TOTAL,
     RD_LONG,
     RD_TURN_BY,
     RD_WATCH,
@@ -38,53 +38,11 @@ from .segment import (
 )
 from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
 
-
-class Assembly(Protocol):
-    """A message that comes in pieces."""
-
-    def add(self, piece: memoryview, position: int) -> None: ...
-
-    def finished(self) -> Any: ...
-
-
-class _Plain:
-    """The bytes of a DATA message in pieces."""
-
-    def __init__(self) -> None:
-        # getvalue() hands its bytes over without a copy.
-        self._bytes = io.BytesIO()
-
-    def add(self, piece: memoryview, position: int) -> None:
-        """The bytes from ``position`` on; a piece may be added again after an interruption."""
-        self._bytes.seek(position)
-        self._bytes.write(piece)
-
-    def finished(self) -> bytes:
-        return self._bytes.getvalue()
-
-
-class _Room:
-    """A caller's buffer that a DATA message goes to piece by piece."""
-
-    def __init__(self, room: memoryview, size: int) -> None:
-        self._room = room
-        self._size = size
-
-    def add(self, piece: memoryview, position: int) -> None:
-        self._room[position : position + len(piece)] = piece
-
-    def finished(self) -> int:
-        return self._size
-
-    def kept(self, count: int) -> _Plain:
-        """The first ``count`` bytes, for later: the buffer is the caller's again."""
-        plain = _Plain()
-        plain.add(self._room[:count], 0)
-        return plain
-
+WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
+WATCH_KEEPER = 0.01  # seconds between looks at the process that has a part of a stream
 
 _STREAM = object()
-WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
+_LOST, _HERE, _KEPT = 0, -1, -2  # what poll() finds in front; pages that freed stand for _LOST
 
 
 class Receiver:
@@ -94,7 +52,7 @@ class Receiver:
         self,
         side: ReaderSide,
         locks: Locks,
-        turn: SideLock,
+        keeper: Keeper,
         assemble: Callable[[int], Assembly],
     ) -> None:
         self.side = side
@@ -102,9 +60,10 @@ class Receiver:
         self.words = self.side.words
         self.lock = side.lock
         self.locks = locks
-        self.turn = turn
+        self.turn = locks.reader_turn
         self.assemble = assemble  # of a size -> where an OBJECT message comes together
-        self.kept: Assembly | None = None  # the part of a stream an interrupted receive has got
+        self.keeper = keeper
+        keeper.ends += 1
 
     def receive(self, room: memoryview | None, deadline: float | None) -> Any:
         """The next message: bytes, or what ``assemble`` makes of an OBJECT.
@@ -142,7 +101,7 @@ class Receiver:
         lock = self.lock
         lock.enter(deadline)
         try:
-            if words[R_PART] or words[RD_TURN_BY]:
+            if words[R_KEEPER] or words[RD_TURN_BY]:
                 return _STREAM
             if not ring.front():
                 return None
@@ -154,7 +113,7 @@ class Receiver:
                     message = ring.content()
             elif ring.kind == OBJECT:
                 message = self._object()
-            elif ring.kind in WHOLE or ring.kind == ABORT:
+            elif ring.kind in WHOLE or ring.kind in (PART, ABORT):
                 return _STREAM
             else:
                 raise damaged(f"frame of kind {ring.kind}")
@@ -184,36 +143,51 @@ class Receiver:
         """Sleep until a message can be received; False: ``deadline`` has come.  EOFError: never."""
         try:
             while self.wait(deadline):
-                freed = self._drop_aborted(deadline)
-                if freed < 0:
+                found = self._look(deadline)
+                if found == _HERE:
                     return True
-                self.side.wake_writers(freed)
+                if found == _KEPT:
+                    self._wait_for_keeper(deadline)
+                else:
+                    self.side.wake_writers(found)
         except TimeoutError:
-            pass  # another process stands still in the middle of a call
+            pass  # another process stands still in the middle of a call, or of a message
         return False
 
-    def _drop_aborted(self, deadline: float | None) -> int:
-        """Take away a stream that was given up and lies in the ring to its end.
+    def _look(self, deadline: float | None) -> int:
+        """What is in front: _HERE, something to receive; _KEPT, what another process goes on with.
 
-        Returns the pages that freed; -1: there is no such stream in front.
+        A stream of which that is already known to come to nothing is taken away: pages that freed.
         """
         side, ring, words = self.side, self.ring, self.words
         lock = self.lock
         lock.enter(deadline)
         try:
-            if words[R_PART] or not ring.front() or ring.kind not in (*WHOLE, ABORT):
-                return -1
-            behind = 0
-            while ring.kind != ABORT:
-                behind += ALIGN + aligned(ring.size)
-                if not ring.front(behind) or ring.kind not in (PART, ABORT):
-                    return -1
-            words[DROPPED] += 1 if behind else 0
+            keeper = words[R_KEEPER]
+            if keeper:
+                if keeper == identity.token:
+                    return _HERE
+                if identity.is_alive(keeper):
+                    return _KEPT
+                self._lose()
+            if not ring.front() or ring.kind in (DATA, OBJECT):
+                return _HERE
+            taker = words[RD_TURN_BY]
+            if taker and identity.is_alive(taker):
+                return _HERE
             before = words[RPOS]
-            while behind >= 0:
+            if ring.kind in WHOLE:
+                behind = 0
+                while ring.kind != ABORT:
+                    behind += ALIGN + aligned(ring.size)
+                    if not ring.front(behind) or ring.kind not in (PART, ABORT):
+                        return _HERE
+                words[DROPPED] += 1
                 ring.front()
-                behind -= ALIGN + aligned(ring.size)
-                ring.consume()
+            elif ring.kind not in (PART, ABORT):
+                raise damaged(f"frame of kind {ring.kind}")
+            # Only the first frame: the parts behind it then are of a lost stream.
+            ring.consume()
             side.settle(not side.has_data(), False)
             return ring.freed_since(before)
         finally:
@@ -256,8 +230,8 @@ class Receiver:
                     lock.leave()
                 if not side.has_data():
                     if not slept:
+                        slept = True  # first: the call may end here, and let go of it in vain
                         side.bell.hold()
-                    slept = True
                     outcome = side.sleep(asleep, limit, others)
                     if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
                         kind, others = LONG, rewatched(side, others)
@@ -278,39 +252,48 @@ class Receiver:
 
     # --- streams ---------------------------------------------------------------------------------
 
-    def _assemble(self, room: memoryview | None, deadline: float | None) -> Assembly | None:
-        """Receive a stream under the turn; None: there was none, or it was dropped."""
-        words, turn = self.side.words, self.turn
+    def _assemble(self, room: memoryview | None, deadline: float | None) -> Any:
+        """Receive a stream under the turn; None: there was none, or it was lost."""
+        words, turn = self.words, self.turn
         turn.enter(deadline)
         try:
-            words[RD_TURN_BY] = identity.token
-            while not self._may_touch():
-                # Another process has been interrupted in the middle of this stream.
-                limit = remaining(deadline)
-                if limit is not None and limit <= 0:
-                    raise TimeoutError("timed out waiting for the receiver of a part of a message")
-                time.sleep(WATCH_SENDER / 10)
-            assembly, self.kept = self.kept, None
-            return self._collect(assembly, room, deadline)
+            if self._may_touch():
+                words[RD_TURN_BY] = identity.token
+                return self._collect(room, deadline)
         finally:
-            words[R_KEEPER] = identity.token if self.kept else 0
             words[RD_TURN_BY] = 0
             turn.release()
             turn.leave()
+        self._wait_for_keeper(deadline)  # which needs the turn to go on
+        return None
 
     def _may_touch(self) -> bool:
-        keeper = self.side.words[R_KEEPER]
-        return not keeper or self.kept is not None or not identity.is_alive(keeper)
+        """Whether no other process has a part of the stream in front; under the turn."""
+        keeper = self.words[R_KEEPER]
+        if keeper == identity.token:
+            return True
+        self.keeper.assembly = None  # a parent's, from before the fork; or given up already
+        if keeper:
+            if identity.is_alive(keeper):
+                return False
+            self._lose()
+        return True
 
-    def _collect(
-        self, assembly: Assembly | None, room: memoryview | None, deadline: float | None
-    ) -> Assembly | None:
-        side, words, lock = self.side, self.side.words, self.side.lock
+    def _lose(self) -> None:
+        """Of the stream in the middle nothing will be delivered; what is left will be skipped."""
+        self.words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
+        self.keeper.assembly = None
+        self.words[DROPPED] += 1
+
+    def _collect(self, room: memoryview | None, deadline: float | None) -> Any:
+        side, lock, keeper = self.side, self.lock, self.keeper
+        if isinstance(keeper.assembly, Room):
+            self._lose()  # _keep() was interrupted, and the buffer is its caller's again
         try:
             while True:
                 lock.enter(deadline)
                 try:
-                    over, assembly, freed = self._step(assembly, room)
+                    over, message, freed = self._step(room)
                     if not side.has_data():
                         side.settle(True, False)
                 finally:
@@ -318,66 +301,85 @@ class Receiver:
                     lock.leave()
                 side.wake_writers(max(freed, 0))
                 if over:
-                    return assembly
+                    return message
                 if freed < 0:
                     self._wait_for_part(deadline)
         except EOFError:
-            words[DROPPED] += 1 if words[R_PART] else 0
-            words[R_PART] = 0  # the rest will never come
+            if keeper.assembly is not None:
+                self._lose()  # the rest will never come
             raise
-        except BaseException:
-            if words[R_PART]:
-                if isinstance(assembly, _Room):
-                    assembly = assembly.kept(words[R_TOTAL] - words[R_PART])
-                self.kept = assembly
+        except BaseException as error:
+            self._keep(error)
             raise
 
-    def _step(
-        self, assembly: Assembly | None, room: memoryview | None
-    ) -> tuple[bool, Assembly | None, int]:
-        """One frame of a stream: (whether that was all, what there is of it, pages freed).
+    def _keep(self, error: BaseException) -> None:
+        """A call ends in the middle of a stream: leave to the next one what it can go on with."""
+        assembly = self.keeper.assembly
+        if assembly is None:
+            return
+        hopeless = isinstance(error, OSError) and error.errno == EBADMSG
+        if hopeless or isinstance(error, MemoryError) or not self.keeper.ends:
+            self._lose()
+        elif isinstance(assembly, Room):
+            self.keeper.assembly = assembly.moved()
+
+    def _step(self, room: memoryview | None) -> tuple[bool, Any, int]:
+        """One frame of a stream: (whether that was all, the message if it is there, pages freed).
 
         Pages -1: the next frame is not there yet.  Under the lock.
         """
-        ring, words = self.ring, self.words
-        left = words[R_PART]
+        ring, words, keeper = self.ring, self.words, self.keeper
+        assembly: Assembly | None = keeper.assembly
+        if assembly is not None and assembly.have == assembly.size:
+            return self._whole(assembly, 0)  # an earlier call was interrupted just here
         if not ring.front():
-            return not left, None if not left else assembly, -1
-        kind, size = ring.kind, ring.size
-        if kind == ABORT:
-            words[R_PART] = 0
-            words[DROPPED] += 1 if left else 0
-            return True, None, ring.freed_since(ring.consume())
-        if not left:
-            if kind not in WHOLE:
-                return True, None, 0
-            total = int.from_bytes(ring.content(), "little")
-            assembly = self._new_assembly(WHOLE[kind], total, room)
-            words[R_TOTAL] = words[R_PART] = total
-            return False, assembly, ring.freed_since(ring.consume())
-        if kind != PART or size > left:
-            raise damaged(f"frame of kind {kind} with {size} bytes, where {left} are to come")
+            return assembly is None, None, -1
+        if ring.kind == PART:
+            return self._part(assembly)
+        if ring.kind in WHOLE:
+            # An assembly that is there already is of a call that was interrupted just here.
+            keeper.assembly = self._new_assembly(WHOLE[ring.kind], ring.number(), room)
+            words[R_KEEPER] = identity.token
+            return False, None, ring.freed_since(ring.consume())
         if assembly is not None:
-            at = words[R_TOTAL] - left
-            for piece in ring.pieces():
-                assembly.add(piece, at)
-                at += len(piece)
+            self._lose()
+        if ring.kind == ABORT:
+            return True, None, ring.freed_since(ring.consume())
+        return True, None, 0
+
+    def _part(self, assembly: Assembly | None) -> tuple[bool, Any, int]:
+        ring = self.ring
+        left, count = ring.number(), ring.size - ALIGN
+        if count > left:
+            raise damaged(f"a part of {count} bytes where {left} are to come")
+        if assembly is None:  # of a lost stream
+            return False, None, ring.freed_since(ring.consume())
+        at = assembly.size - left
+        for piece in ring.pieces(ALIGN):
+            assembly.add(piece, at)
+            at += len(piece)
         freed = ring.freed_since(ring.consume())
-        words[R_PART] = left - size
-        if left > size:
-            return False, assembly, freed
-        if assembly is None:  # its receiver died
-            words[DROPPED] += 1
-        else:
-            words[READS] += 1
+        return self._whole(assembly, freed) if count == left else (False, None, freed)
+
+    def _whole(self, assembly: Assembly, freed: int) -> tuple[bool, Any, int]:
+        self.words[R_KEEPER] = 0
+        self.keeper.assembly = None
+        self.words[READS] += 1
         return True, assembly, freed
 
     def _new_assembly(self, kind: int, size: int, room: memoryview | None) -> Assembly:
         if kind == OBJECT:
             return self.assemble(size)
         if room is not None and size <= len(room):
-            return _Room(room, size)
-        return _Plain()
+            return Room(room, size)
+        return Plain(size)
+
+    def _wait_for_keeper(self, deadline: float | None) -> None:
+        """Another process has been interrupted in the middle of the stream in front."""
+        limit = remaining(deadline)
+        if limit is not None and limit <= 0:
+            raise TimeoutError("timed out waiting for the receiver of a part of a message")
+        time.sleep(WATCH_KEEPER if limit is None else min(WATCH_KEEPER, limit))
 
     def _wait_for_part(self, deadline: float | None) -> None:
         """Wait for a stream to go on; close it off if its sender has gone."""
@@ -402,7 +404,11 @@ class Receiver:
             raise TimeoutError("timed out waiting for the rest of a message")
 
     def forget(self) -> None:
-        """This process stops receiving: what it has kept of a stream is lost."""
-        if self.kept is not None:
-            self.kept = None
-            self.side.words[R_KEEPER] = 0
+        """An end is closed.  With the last one, what this process has of a stream is lost.
+
+        (Unless a call of another thread is still at work: it sees to that itself.)
+        """
+        self.keeper.ends -= 1
+        mine = self.words[R_KEEPER] == identity.token
+        if mine and not self.keeper.ends and self.words[RD_TURN_BY] != identity.token:
+            self._lose()

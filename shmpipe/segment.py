@@ -41,9 +41,9 @@ PAGES, WRITE_PAGES, POLICY, RD_FLAGS, WR_FLAGS, LIMIT = range(0, 6)
 # Set by a closing reader, cleared by the writer that has asked the doorbell about it.
 RD_LEFT = 6
 # Writers, under the writers' lock.
-WPOS, W_BYTES, WRITES, SKIP, W_PART = range(8, 13)
+WPOS, W_BYTES, WRITES, SKIP, W_OPEN = range(8, 13)
 # Readers, under the readers' lock.
-RPOS, R_BYTES, READS, DROPPED, R_PART, R_KEEPER, R_TOTAL = range(16, 23)
+RPOS, R_BYTES, READS, DROPPED, R_KEEPER = range(16, 21)
 # Writers that wait for space, under the writers' lock.
 WR_ARM, WR_SLEEPERS, WR_LONG, WR_WATCH, PLUG, W_SLEEPS, W_SPINS, WR_WANT = range(24, 32)
 # Readers that wait for data, under the readers' lock.

@@ -21,7 +21,7 @@ from .segment import (
     RD_LEFT,
     RD_RUNG,
     RPOS,
-    W_PART,
+    W_OPEN,
     W_SPINS,
     WR_TURN_BY,
     WR_WANT,
@@ -66,7 +66,7 @@ class Sender:
         lock = self.lock
         lock.enter(deadline)
         try:
-            if words[WR_TURN_BY] or words[W_PART] or not ring.append(kind, content, size):
+            if words[WR_TURN_BY] or words[W_OPEN] or not ring.append(kind, content, size):
                 return False
             words[WRITES] += 1
             if words[WR_WATCH]:
@@ -172,8 +172,8 @@ class _Sending:
                     if limit is not None and limit <= 0:
                         raise TimeoutError(f"timed out sending {self.size} bytes")
                     if not slept:
+                        slept = True  # first: the call may end here, and let go of it in vain
                         side.bell.hold()
-                    slept = True
                     outcome = side.sleep(asleep, limit, others)
                     if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
                         kind, others = LONG, rewatched(side, others)
@@ -213,28 +213,29 @@ class _Sending:
                 return True
             if self.want <= words[LIMIT] << PAGE_SHIFT:
                 return False
-            self.want = (words[PAGES] << PAGE_SHIFT) // 4 + 4 * ALIGN
+            self.want = (words[PAGES] << PAGE_SHIFT) // 4 + 5 * ALIGN
             if words[PAGES] < words[LIMIT] or space < self.want:
                 return False
             self.begun = True
-            words[W_PART] = self.size
+            words[W_OPEN] = 1  # before there is anything to close
             begin = BEGIN_DATA if self.kind == DATA else BEGIN_OBJECT
-            ring.append(begin, self.size.to_bytes(8, "little"), 8)
+            ring.append(begin, self.size.to_bytes(ALIGN, "little"), ALIGN)
             space = ring.space()
         # Parts of a quarter of the ring let both sides copy at the same time; the last 8 bytes
         # stay free for an ABORT.
         quarter = (words[PAGES] << PAGE_SHIFT) // 4
         while self.left:
-            count = min(self.left, quarter, space - 2 * ALIGN)
+            count = min(self.left, quarter, space - 3 * ALIGN)
             if count < min(self.left, quarter):
-                self.want = min(aligned(self.left), quarter) + 2 * ALIGN
+                self.want = min(aligned(self.left), quarter) + 3 * ALIGN
                 return False
-            ring.append(PART, self._next(count), count)
+            place = self.left.to_bytes(ALIGN, "little")
+            ring.append(PART, [place, *self._next(count)], ALIGN + count)
             self.left -= count
-            words[W_PART] = self.left  # not before: a death in between only adds an idle ABORT
             primitives.fence()  # in place of the unlock that wake_readers() wants before it
             self.side.wake_readers()
             space = ring.space()
+        words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
         return True
 
     def _next(self, count: int) -> list[memoryview]:

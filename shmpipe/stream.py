@@ -73,8 +73,10 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                     words[R_SPINS] += 1
             elif not side.has_data():
                 if not slept:
+                    slept = (
+                        True  # first: it may end here, and letting go once too often is harmless
+                    )
                     side.bell.hold()
-                slept = True
                 outcome = side.sleep(kind, None, others)
                 if outcome == TIMED_OUT and kind == SHORT:
                     kind, others = LONG, rewatched(side, others)
@@ -143,8 +145,8 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                 may_put = True
                 continue
             if not held:
+                held = True  # first: the call may end here, and let go of it in vain
                 side.bell.hold()
-                held = True
             slept = True
             outcome = side.sleep(asleep, None, others)
             may_put = outcome == WOKEN and (asleep == SHORT or _answered(words[WR_RUNG], ticket))

@@ -1,0 +1,76 @@
+"""Where a message that comes in pieces is put together."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from .ring import damaged
+
+
+class Assembly:
+    """A message of ``size`` bytes, of which the first ``have`` have come.
+
+    A handler that raises may interrupt ``add`` anywhere; it is then called again with the same
+    piece.  So what ``put`` does depends on positions only, and doing it twice is doing it once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.have = 0
+
+    def add(self, piece: memoryview, position: int) -> None:
+        """The bytes from ``position`` on; OSError: others are missing before them."""
+        end = position + len(piece)
+        if not 0 <= position <= self.have or end > self.size:
+            raise damaged(f"bytes {position} to {end} of {self.size}, behind {self.have}")
+        self.put(piece, position)
+        self.have = max(self.have, end)
+
+    def finished(self) -> Any:
+        """The message; OSError: there are bytes missing."""
+        if self.have != self.size:
+            raise damaged(f"a message of {self.size} bytes that ends after {self.have}")
+        return self.whole()
+
+    def put(self, piece: memoryview, position: int) -> None:
+        raise NotImplementedError
+
+    def whole(self) -> Any:
+        raise NotImplementedError
+
+
+class Plain(Assembly):
+    """The bytes of a DATA message."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        # getvalue() hands its bytes over without a copy.
+        self._bytes = io.BytesIO()
+
+    def put(self, piece: memoryview, position: int) -> None:
+        self._bytes.seek(position)
+        self._bytes.write(piece)
+
+    def whole(self) -> bytes:
+        return self._bytes.getvalue()
+
+
+class Room(Assembly):
+    """A caller's buffer that a DATA message goes to."""
+
+    def __init__(self, room: memoryview, size: int) -> None:
+        super().__init__(size)
+        self._room = room
+
+    def put(self, piece: memoryview, position: int) -> None:
+        self._room[position : position + len(piece)] = piece
+
+    def whole(self) -> int:
+        return self.size
+
+    def moved(self) -> Plain:
+        """What has come, for later, elsewhere: the buffer is the caller's again."""
+        plain = Plain(self.size)
+        plain.add(self._room[: self.have], 0)
+        return plain

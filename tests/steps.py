@@ -1,0 +1,74 @@
+"""Stop a call at its n-th step: for tests that walk through all of them.
+
+A step is a line of the code of some modules of the package or, with `opcodes`, an instruction of
+it. Only interpreted code has steps.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import shmpipe
+from shmpipe import primitives
+
+PACKAGE = Path(shmpipe.__file__).parent
+
+interpreted_only = pytest.mark.skipif(primitives.COMPILED, reason="compiled code has no steps")
+
+
+class Boom(Exception):
+    """What a step raises."""
+
+
+def boom() -> None:
+    raise Boom
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class at_step:
+    """With this block, call `act` at step `number` (from 0) in the code of `modules`."""
+
+    def __init__(
+        self, number: int, act: Callable[[], None], modules: Iterable[str], opcodes: bool = False
+    ) -> None:
+        self._left = number
+        self._act = act
+        self._files = {str(PACKAGE / f"{module}.py") for module in modules}
+        self._opcodes = opcodes
+
+    def __enter__(self) -> at_step:
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        sys.settrace(None)
+
+    @property
+    def reached(self) -> bool:
+        """Whether there were so many steps."""
+        return self._left < 0
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename not in self._files:
+            return None
+        frame.f_trace_opcodes = self._opcodes
+        frame.f_trace_lines = not self._opcodes
+        return self._stepped
+
+    def _stepped(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event in ("line", "opcode"):
+            self._left -= 1
+            if self._left == -1:
+                self._act()
+        return self._stepped
