@@ -194,6 +194,7 @@ class ReaderSide(Side):
         """Slots may have become free other than by a read: wake the writers for them."""
         words = self.words
         words[WR_RUNG] = words[WR_ARM]
+        primitives.fence()  # as in wake_writers()
         if words[WR_SLEEPERS]:
             self.write_wait.release()
         self.unplug(True)

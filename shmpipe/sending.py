@@ -23,13 +23,14 @@ from .segment import (
     RPOS,
     W_OPEN,
     W_SPINS,
+    WR_RUNG,
     WR_TURN_BY,
     WR_WANT,
     WR_WATCH,
     WRITE_PAGES,
     WRITES,
 )
-from .waiting import ASK_AFTER, DIED, LONG, NOT, SHORT, close_all, rewatched
+from .waiting import ASK_AFTER, DIED, LONG, NOT, SHORT, answered, close_all, rewatched
 from .writers import WriterSide
 
 
@@ -129,7 +130,7 @@ class _Sending:
     def run(self, deadline: float | None) -> None:
         side, words, lock = self.side, self.side.words, self.side.lock
         spin = side.spin_now > 0
-        asleep, kind, slept = NOT, SHORT, False
+        asleep, kind, slept, ticket = NOT, SHORT, False, 0
         others: list[int] = []  # descriptors of the other processes, for a long sleep
         try:
             while True:
@@ -150,7 +151,7 @@ class _Sending:
                         side.settle(slept)
                     elif not grow and not spin:
                         words[WR_WANT] = -(-self.want // PAGE)
-                        side.arm(kind, slept)
+                        ticket = side.arm(kind, slept)
                         asleep = kind
                 finally:
                     lock.release()
@@ -167,7 +168,7 @@ class _Sending:
                         words[W_SPINS] += 1
                 elif grow:
                     self.sender.grow(self.want, deadline)
-                elif not self._has_space():
+                elif not (self._has_space() or answered(words[WR_RUNG], ticket)):
                     limit = remaining(deadline)
                     if limit is not None and limit <= 0:
                         raise TimeoutError(f"timed out sending {self.size} bytes")

@@ -23,7 +23,7 @@ from .segment import (
     WR_WATCH,
     WRITES,
 )
-from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
+from .waiting import DIED, LONG, NOT, SHORT, answered, close_all, rewatched
 from .writers import WriterSide
 
 
@@ -108,7 +108,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                 if asleep:
                     armed, asleep = asleep, NOT
                     side.disarm(armed)
-                    may_put = may_put or _answered(words[WR_RUNG], ticket) or not side.has_data()
+                    may_put = may_put or answered(words[WR_RUNG], ticket) or not side.has_data()
                 broken = side.bell.hung_up()  # the kernel's own count of readers, every time
                 put = 0
                 if may_put and not broken:
@@ -141,7 +141,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                 if _spin_for_space(side):
                     words[W_SPINS] += 1
                 continue
-            if side.has_space() if may_put else _answered(words[WR_RUNG], ticket):
+            if answered(words[WR_RUNG], ticket) or (may_put and side.has_space()):
                 may_put = True
                 continue
             if not held:
@@ -149,7 +149,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                 side.bell.hold()
             slept = True
             outcome = side.sleep(asleep, None, others)
-            may_put = outcome == WOKEN and (asleep == SHORT or _answered(words[WR_RUNG], ticket))
+            may_put = outcome == WOKEN and (asleep == SHORT or answered(words[WR_RUNG], ticket))
             may_put = may_put or (outcome == DIED and side.has_space())
             kind = asleep
             if outcome == TIMED_OUT and asleep == SHORT:
@@ -178,10 +178,6 @@ def _spin_for_space(side: WriterSide) -> bool:
         if not side.spin(RPOS, words[RPOS] + 1):
             return False
     return True
-
-
-def _answered(rung: int, ticket: int) -> bool:
-    return not ((rung - ticket) & (1 << 63))
 
 
 def _written(done: int, broken: bool) -> int | None:

@@ -158,3 +158,13 @@ def rewatched(side: Side, fds: list[int]) -> list[int]:
     """What ``side.watch_others()`` returns now, in place of what it did."""
     close_all(fds)
     return side.watch_others()
+
+
+def answered(rung: int, ticket: int) -> bool:
+    """Whether somebody who has taken ``ticket`` was rung for.
+
+    To be asked once more before sleeping, whatever the ring shows: whoever rang without cause, as
+    is done when somebody has died, may have looked for the sleeper before it could be found.  With
+    the ticket answered nobody would ring for it again.
+    """
+    return not ((rung - ticket) & (1 << 63))

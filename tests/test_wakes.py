@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+import shmpipe
+from shmpipe.doorbell import Doorbell
+
 from .kinds import fill, page, pipe_of
-from .support import PAGE, run_child
+from .support import PAGE, eventually, run_child, run_thread
 
 ROUNDS = 300
 LIMIT = 3.0  # seconds; with every wake-up lost it would be ROUNDS * 0.02
@@ -120,3 +123,33 @@ def test_messages_there_and_back() -> None:
                 w1.write(b"x")
                 assert r2.read(10) == b"x"
         child.join()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "Pipe"])
+def test_writer_is_rung_for_without_cause_while_it_falls_asleep(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever rings for a dead reader does so while a writer is on its way to its doorbell."""
+    if kind == "pipe":
+        reader, writer = shmpipe.pipe(PAGE, spin=0)
+        read, write, side = reader.read, writer.write, reader._side
+    else:
+        receiver, sender = shmpipe.Pipe(False, size=PAGE, spin=0)
+        reader, writer = receiver, sender
+        read, write = lambda _: receiver.recv_bytes(), sender.send_bytes
+        side = receiver._receiver.side
+    plug = Doorbell.plug
+
+    def plug_late(self: Doorbell, number: int) -> None:
+        monkeypatch.setattr(Doorbell, "plug", plug)
+        side.resized()  # the plug is announced, but does not lie there yet
+        plug(self, number)
+
+    with reader, writer:
+        write(bytes(PAGE - 8))
+        monkeypatch.setattr(Doorbell, "plug", plug_late)
+        writing = run_thread(write, bytes(PAGE - 8))
+        eventually(lambda: Doorbell.plug is plug)
+        writing.wait_asleep()
+        assert read(PAGE)
+        writing.join()
