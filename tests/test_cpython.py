@@ -125,6 +125,13 @@ def test_a_crash_is_seen_and_the_others_run() -> None:
     assert report.named("passed") == {names[1]}
 
 
+def test_a_crash_after_the_last_test_is_seen() -> None:
+    names = ["WithProcessesTestConnection.test_context"]
+    report = runner.run_tests("fork", "brittle", names)
+    assert report.named("passed") == set(names)
+    assert len(report.outside) == 1 and "status -9" in report.outside[0]
+
+
 def test_a_process_left_behind_is_seen_and_ended() -> None:
     names = ["WithProcessesTestConnection.test_context"]
     report = runner.run_tests("fork", "littering", names, grace=0.5)

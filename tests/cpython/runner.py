@@ -190,9 +190,12 @@ class _Run:
                     return
                 time.sleep(0.05)
             self._take_report()
+            ended = f"the process ended with status {self.process.returncode}"
             if self.tests is None and not self.finished:
-                self._end("crashed", f"the process ended with status {self.process.returncode}")
+                self._end("crashed", ended)
             else:
+                if self.process.returncode:  # What it shuts down last can fail as well.
+                    self.outside.append(f"{ended}, after its last test\n{self.output()[-8000:]}")
                 self._wait_for_others(grace)
         finally:
             self._kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -66,6 +67,12 @@ def deadly(duplex: bool = True) -> tuple[Any, Any]:
     """Takes the process down."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("not reached")
+
+
+def brittle(duplex: bool = True) -> tuple[Any, Any]:
+    """Takes the process down when the process is about to end."""
+    atexit.register(os.kill, os.getpid(), signal.SIGKILL)
+    return good(duplex)
 
 
 def littering(duplex: bool = True) -> tuple[Any, Any]:
