@@ -26,8 +26,8 @@ _context_pipe.__name__ = "Pipe"
 _context_pipe.__qualname__ = "BaseContext.Pipe"
 
 # Where Pipe is looked up when a pipe is made, in Python 3.10 to 3.13: by users and
-# concurrent.futures; by queues, pools and managers; and by whoever has a context, which is also
-# what a name gets that was bound by ``from multiprocessing import Pipe`` before.
+# concurrent.futures; by queues, pools and managers, and through a name that was bound by
+# ``from multiprocessing import Pipe`` before; and by whoever has a context.
 _PLACES: tuple[tuple[Any, Any], ...] = (
     (multiprocessing, Pipe),
     (multiprocessing.connection, Pipe),
@@ -48,7 +48,8 @@ os.register_at_fork(
 def install() -> None:
     """Make ``multiprocessing.Pipe``, and every context's ``Pipe``, `shmpipe.Pipe`.
 
-    Queues, pools and executors made from then on use it; what exists already stays as it is.  Each
+    Queues, pools and executors made from then on use it; what exists already stays as it is, and so
+    does a name that was bound by ``from multiprocessing.connection import Pipe`` before.  Each
     call needs its `uninstall`; the last of these brings the standard library's Pipe back.  Forked
     children have it installed too, those of other start methods only if they call this themselves;
     to use the connections, queues and the like that they are given, they need not.
