@@ -177,6 +177,8 @@ def all_tests() -> dict:
 
 def main() -> None:
     wanted = sys.stdin.read().split()
+    # What a shell starts in the background ignores it, and some of the tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A place from which nothing more comes, as in a run by a test system.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     tests = all_tests()

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from .runner import select
 
-# Everything that makes a pipe, in the test's own process or in one that it starts. Left out is what
-# never sees one: locks and conditions, shared memory and ctypes, Listener and Client (they connect
-# by sockets and are not replaced), the threads behind the same names (multiprocessing.dummy), and
-# tests that hand a program to an interpreter of its own, in which nothing is installed.
+# What makes a pipe, in the test's own process or in one that it starts. Left out is what sees none:
+# locks and conditions, shared memory and ctypes, Listener and Client (they connect by sockets and
+# are not replaced), tests that hand a program to an interpreter of its own, in which nothing is
+# installed; and what sees one only as these here do: the same tests of locks and the like through a
+# manager (a pipe tells its address), and of queues under multiprocessing.dummy's names.
 GROUPS: dict[str, list[str]] = {
     "connections": [
         "WithProcessesTestConnection.*",
@@ -28,6 +29,7 @@ GROUPS: dict[str, list[str]] = {
         "WithProcessesTestPoolWorkerErrors.*",
         "WithProcessesTestPoolWorkerLifetime.*",
         "WithManagerTestPool.*",
+        "WithThreadsTestPool.*",
         "TestInitializers.test_pool_initializer",
         "TestPoolNotLeakOnFailure.*",
     ],
@@ -35,9 +37,11 @@ GROUPS: dict[str, list[str]] = {
         "WithProcessesTestProcess.*",
         "WithProcessesTestSubclassingProcess.*",
         "WithProcessesTestBarrier.test_thousand",
+        "WithProcessesTestBarrier.test_wait_return",
         "WithProcessesTestFinalize.test_finalize",
         "WithProcessesTestLogging.*",
         "WithProcessesTestSharedMemory.test_shared_memory_SharedMemoryManager_*",
+        "WithProcessesTestSharedMemory.test_shared_memory_SharedMemoryServer_*",
         "TestCloseFds.*",
         "TestForkAwareThreadLock.*",
         "TestIgnoreEINTR.*",
@@ -51,16 +55,18 @@ GROUPS: dict[str, list[str]] = {
         "WithManagerTestRemoteManager.*",
         "With*TestManagerRestart.*",
         "TestInitializers.test_manager_initializer",
+        "TestManagerExceptions.*",
         "TestSyncManagerTypes.*",
     ],
     "executors": [
         "ProcessPool*",
         "FailingInitializerResourcesTest.test_{method}",
+        "ThreadPoolExecutorTest.test_hang_global_shutdown_lock",  # process pools
     ],
 }
 
 # Not in every version that we run on, or not for every start method.
-RARE = {"FailingInitializerResourcesTest.test_{method}"}
+RARE = {"FailingInitializerResourcesTest.test_{method}", "TestManagerExceptions.*"}
 
 # Tests that spend seconds in sleep().
 SLEEPERS = [
@@ -70,17 +76,14 @@ SLEEPERS = [
 ]
 
 _SENDS_BY_SOCKET = (
-    "reduction.send_handle() and recv_handle(), which the manual does not mention, use the "
-    "connection's fileno() as a socket of the AF_UNIX family and send a descriptor through it. "
-    "A connection in shared memory has a fileno() for watching only. Descriptors, sockets and "
-    "files travel as everywhere else: reduction.DupFd, or the object itself through send()."
+    "reduction.send_handle(), which the manual does not mention, takes fileno() for a UNIX socket; "
+    "ours is for watching only. (reduction.DupFd and objects that are sent carry descriptors.)"
 )
 EXCEPTIONS: dict[str, str] = {
     "WithProcessesTestConnection.test_fd_transfer": _SENDS_BY_SOCKET,
     "WithProcessesTestConnection.test_large_fd_transfer": _SENDS_BY_SOCKET,
     "WithProcessesTestConnection.test_missing_fd_transfer": (
-        "It writes a byte to the connection's fileno() with os.write(), past the connection. "
-        "A fileno() for watching only cannot be written to."
+        "It writes to fileno() with os.write(), past the connection; ours is for watching only."
     ),
 }
 
