@@ -17,6 +17,7 @@ from .support import START_METHODS
 pytestmark = pytest.mark.skipif(
     not runner.installed(), reason="this interpreter comes without its test package"
 )
+NO_EXECUTORS = "this interpreter comes without test.test_concurrent_futures"
 METHODS = pytest.mark.parametrize("method", START_METHODS)
 
 
@@ -68,7 +69,7 @@ def test_connections_that_are_waited_for(method: str) -> None:
 def test_what_is_built_on_connections(group: str, method: str) -> None:
     names = selection.chosen(available(method), method, [group])
     if not names and group == "executors":
-        pytest.skip("this interpreter comes without test.test_concurrent_futures")
+        pytest.skip(NO_EXECUTORS)
     check(method, names)
 
 
@@ -107,6 +108,15 @@ def test_a_failure_is_seen(method: str) -> None:
     assert report.named("failed") == set(names[:1])
     assert report.named("passed") == set(names[1:])
     assert "AssertionError: False != True" in report.outcomes[names[0]].detail
+
+
+def test_programs_that_tests_start_have_the_pipe_too() -> None:
+    names = runner.select(available("fork"), ["ProcessPool*.test_interpreter_shutdown"])
+    if not names:
+        pytest.skip(NO_EXECUTORS)
+    report = runner.run_tests("fork", "loud", names)
+    assert report.named("failed") == set(names)
+    assert "b'a pipe is made" in report.outcomes[names[0]].detail
 
 
 def test_a_hang_is_ended_and_explained_and_the_others_run() -> None:

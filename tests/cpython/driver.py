@@ -18,10 +18,6 @@ import faulthandler
 import functools
 import importlib
 import json
-import multiprocessing
-import multiprocessing.connection
-import multiprocessing.context
-import multiprocessing.util
 import os
 import signal
 import sys
@@ -29,46 +25,17 @@ import time
 import unittest
 import warnings
 
-# Where standins.py is; Python itself may have been told not to look beside a script.
+# Where place.py is; Python itself may have been told not to look beside a script.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 
 METHOD = os.environ["SHMPIPE_CPYTHON_METHOD"]
-PIPE = os.environ["SHMPIPE_CPYTHON_PIPE"]
-PLACES = (multiprocessing, multiprocessing.connection, multiprocessing.context.BaseContext)
-pipes_made = 0
-
-
-def put_in_place() -> None:
-    if PIPE == "shmpipe":
-        importlib.import_module("shmpipe.patch").install()
-    elif PIPE != "stdlib":
-        standin = getattr(importlib.import_module("standins"), PIPE)
-        for place in PLACES:
-            place.Pipe = standin
-        # Looked up on a context it is a method.
-        multiprocessing.context.BaseContext.Pipe = lambda self, *a, **k: standin(*a, **k)
-    for place in PLACES:
-        count_calls(place)
-
-
-def count_calls(place) -> None:
-    """Count the pipes, so that a run can show that it used them."""
-    original = place.Pipe
-
-    @functools.wraps(original)
-    def counting(*args, **kwargs):
-        global pipes_made
-        pipes_made += 1
-        return original(*args, **kwargs)
-
-    place.Pipe = counting
-
 
 # Some of the tests use SIGUSR1.
 faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=True)
-# The tests bind Pipe when they are imported.
-put_in_place()
+# Before the tests, which bind Pipe when they are imported.
+import place  # noqa: E402
 from test import support  # noqa: E402
+from test.support import script_helper  # noqa: E402
 
 # Importing the tests makes a semaphore, to see whether that works. In a pool's worker that is
 # terminated at this very moment it would stay for good.
@@ -76,6 +43,23 @@ support.skip_if_broken_multiprocessing_synchronize = lambda: None
 from test import _test_multiprocessing  # noqa: E402
 
 _test_multiprocessing.install_tests_in_module_dict(globals(), METHOD)
+
+
+def put_in_place_in_programs() -> None:
+    """Programs that tests hand to an interpreter of their own get the same Pipe."""
+    original = script_helper.run_python_until_end
+    # They ask not to see the environment's PYTHONPATH.
+    beginning = f"import sys; sys.path[:] = {sys.path!r}; import place\n"
+
+    @functools.wraps(original)
+    def run(*args, **options):
+        arguments = list(args)
+        if "-c" in arguments:
+            code = arguments.index("-c") + 1
+            arguments[code] = beginning + arguments[code]
+        return original(*arguments, **options)
+
+    script_helper.run_python_until_end = run
 
 
 class Result(unittest.TestResult):
@@ -96,7 +80,7 @@ class Result(unittest.TestResult):
         super().startTest(test)
         self.outcome = ("passed", "")
         self.began = time.monotonic()
-        self.pipes = pipes_made
+        self.pipes = place.pipes_made
         self.tell(began=name_of(test))
 
     def stopTest(self, test) -> None:
@@ -106,7 +90,7 @@ class Result(unittest.TestResult):
             outcome=self.outcome[0],
             detail=self.outcome[1],
             seconds=round(time.monotonic() - self.began, 3),
-            pipes=pipes_made - self.pipes,
+            pipes=place.pipes_made - self.pipes,
         )
 
     def failed(self, test, error) -> None:
@@ -181,6 +165,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # A place from which nothing more comes, as in a run by a test system.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    put_in_place_in_programs()
     tests = all_tests()
     with open(os.environ["SHMPIPE_CPYTHON_REPORT"], "a") as report:
         result = Result(report)

@@ -8,7 +8,7 @@ from .runner import select
 
 # What makes a pipe, in the test's own process or in one that it starts. Left out is what sees none:
 # locks and conditions, shared memory and ctypes, Listener and Client (they connect by sockets and
-# are not replaced), tests that hand a program to an interpreter of its own, in which nothing is
+# are not replaced), tests that run a file in an interpreter of its own, in which nothing is
 # installed; and what sees one only as these here do: the same tests of locks and the like through a
 # manager (a pipe tells its address), and of queues under multiprocessing.dummy's names.
 GROUPS: dict[str, list[str]] = {

@@ -75,6 +75,12 @@ def brittle(duplex: bool = True) -> tuple[Any, Any]:
     return good(duplex)
 
 
+def loud(duplex: bool = True) -> tuple[Any, Any]:
+    """Writes to stderr."""
+    print("a pipe is made", file=sys.stderr)
+    return good(duplex)
+
+
 def littering(duplex: bool = True) -> tuple[Any, Any]:
     """Leaves a process behind."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
