@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from multiprocessing import BufferTooShort, reduction
+from sys import is_finalizing
 from typing import TYPE_CHECKING, Any
 
 from . import control, objects
@@ -160,7 +161,13 @@ class Connection:
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):  # its construction may have failed
-            self.close()
+            try:
+                self.close()
+            except Exception:
+                # When the interpreter ends, modules are emptied before the objects that others keep
+                # are freed: this one's names are None then.  The kernel closes what is left.
+                if is_finalizing is not None and not is_finalizing():
+                    raise
 
     def __repr__(self) -> str:
         state = (

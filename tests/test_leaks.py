@@ -308,6 +308,7 @@ EXITS = {
     "buffered writer": """
 import io
 r, w = shmpipe.pipe()
+sys.reader = r  # Gone before the writer is flushed, it would be a broken pipe, and told so by 3.13.
 buffered = io.BufferedWriter(w)
 buffered.write(b'unflushed')
 """,
@@ -349,6 +350,21 @@ def main():
     return r, w
 if __name__ == '__main__':
     ends = main()
+""",
+    "connections": "a, b = shmpipe.Pipe(); a.send('x')",
+    "connections that a module keeps": """
+import multiprocessing.process
+multiprocessing.process.kept = shmpipe.Pipe()  # as a started process keeps its arguments
+""",
+    "connection given to a spawned child": """
+import multiprocessing
+def main():
+    a, b = shmpipe.Pipe()
+    process = multiprocessing.get_context('spawn').Process(target=str, args=(b,))
+    process.start()
+    process.join()
+if __name__ == '__main__':
+    main()
 """,
     "asyncio": """
 import asyncio
