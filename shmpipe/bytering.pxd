@@ -8,6 +8,7 @@ from .ring cimport Ring
 cdef uint64_t ALIGN, LENGTH, MASK
 cdef int PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, W_OPEN, WPOS
 
+@cython.final
 cdef class ByteRing(Ring):
     cdef char* memory
     cdef Words headers

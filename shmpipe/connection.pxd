@@ -15,5 +15,6 @@ cdef class Connection:
     cdef readonly Receiver _receiver
     cdef public bint _open, _readable, _writable
 
+    cpdef int _check_closed(self) except -1
     cdef Receiver _reading(self)
     cdef Sender _writing(self)

@@ -6,6 +6,7 @@ from .primitives cimport Numbers, Semaphore, ThreadLock
 
 cdef uint32_t _NUMBER
 
+@cython.final
 cdef class SideLock(Semaphore):
     cdef object __weakref__
     cdef public object segment

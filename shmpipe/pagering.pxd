@@ -7,6 +7,7 @@ from .ring cimport Ring
 cdef uint64_t MASK, PAGE
 cdef int PAGE_SHIFT, R_BYTES, RPOS, SKIP, W_BYTES, WPOS
 
+@cython.final
 cdef class PageRing(Ring):
     cdef readonly int64_t freed
     cdef readonly uint64_t left

@@ -1,5 +1,6 @@
 # The primitives of the compiled engine, for those who cimport them; see primitives.pyx.
 
+cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 ctypedef volatile uint64_t* Words
@@ -29,6 +30,7 @@ cdef class Semaphore:
     cpdef int _count(self) noexcept
     cpdef bint _is_zero(self) noexcept
 
+@cython.final
 cdef class ThreadLock:
     cdef unsigned long owner
     cdef int waiting

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import mmap
 import os
 import threading
@@ -202,6 +203,21 @@ def copy_two(memory: memoryview, at: int, first: int, second: int) -> bytes:
 def copy_into(memory: memoryview, at: int, count: int, room: memoryview, start: int) -> None:
     """Copy ``count`` bytes from ``at`` on into ``room``, from ``start`` on."""
     room[start : start + count] = memory[at : at + count]
+
+
+class Store:
+    """Bytes that come in pieces and are then handed over without another copy."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = io.BytesIO()
+
+    def add(self, piece: memoryview, position: int) -> None:
+        """The bytes from ``position`` on."""
+        self._bytes.seek(position)
+        self._bytes.write(piece)
+
+    def finished(self) -> bytes:
+        return self._bytes.getvalue()
 
 
 def acquire_fence() -> None:

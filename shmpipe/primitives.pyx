@@ -200,7 +200,7 @@ cdef class ThreadLock:
     """A lock among the threads of this process; its fields are guarded by Python's own lock."""
 
     cpdef bint _is_owned(self) noexcept:
-        return self.owner == PyThread_get_thread_ident()
+        return self.owner != 0 and self.owner == PyThread_get_thread_ident()
 
     cpdef bint acquire(self, bint block=True, double timeout=-1) except -1:
         if not self.owner:
@@ -314,6 +314,32 @@ cdef int copy_into(char* memory, size_t at, size_t count, object room, size_t st
     finally:
         PyBuffer_Release(&own)
     return 0
+
+
+cdef class Store:
+    """Bytes that come in pieces, straight to where they will stay."""
+
+    cdef bytes content
+    cdef size_t size
+
+    def __init__(self, size_t size):
+        self.content = PyBytes_FromStringAndSize(NULL, size)
+        self.size = size
+
+    def add(self, piece, size_t position):
+        cdef Py_buffer own
+        PyObject_GetBuffer(piece, &own, PyBUF_SIMPLE)
+        try:
+            if position > self.size or <size_t>own.len > self.size - position:
+                raise ValueError("a piece beyond the end")
+            _copy(PyBytes_AS_STRING(self.content) + position, own.buf, own.len)
+        finally:
+            PyBuffer_Release(&own)
+
+    def finished(self):
+        content, self.content = self.content, b""
+        self.size = 0
+        return content
 
 
 # --- time -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ cdef int LIMIT, PLUG, POLICY, R_SLEEPS, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SL
 cdef int UNPLUG, W_WAKES, W_WITHHELD, WR_ARM, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WANT, WR_WATCH
 cdef int WRITE_PAGES
 
+@cython.final
 cdef class ReaderSide(Side):
     @cython.locals(words=Words)
     cpdef arm(self, int kind, bint again)

@@ -11,6 +11,7 @@ cdef int DROPPED, R_KEEPER, R_SPINS, RD_LONG, RD_TURN_BY, RD_WATCH, READS
 cdef int RPOS, WPOS, WR_ARM, WR_RUNG, WR_TURN_BY
 cdef int64_t _HERE, _KEPT
 
+@cython.final
 cdef class Receiver:
     cdef readonly ReaderSide side
     cdef readonly ByteRing ring

@@ -12,6 +12,7 @@ cdef int64_t ALIGN
 cdef int LIMIT, PAGE, PAGE_SHIFT, PAGES, RD_ARM, RD_LEFT, RD_RUNG, RPOS, W_OPEN, W_SPINS
 cdef int WR_RUNG, WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
 
+@cython.final
 cdef class Sender:
     cdef readonly WriterSide side
     cdef readonly ByteRing ring
@@ -30,6 +31,7 @@ cdef class Sender:
     @cython.locals(words=Words, ring=ByteRing, reader=SideLock, writer=SideLock)
     cpdef grow(self, uint64_t wanted, object deadline)
 
+@cython.final
 cdef class _Sending:
     cdef Sender sender
     cdef WriterSide side

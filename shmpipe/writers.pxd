@@ -9,6 +9,7 @@ cdef uint64_t WORD
 cdef int LIMIT, PLUG, R_WAKES, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH, UNPLUG
 cdef int W_SLEEPS, WR_ARM, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WATCH
 
+@cython.final
 cdef class WriterSide(Side):
     cdef public double asked
 
