@@ -29,6 +29,10 @@ KINDS = (pytest.param("kernel", marks=pytest.mark.slow), "shmpipe")
 RUNNERS = (pytest.param("thread", marks=pytest.mark.slow), "child")
 POLICIES = ("write-size", "page", "half", "edge-half", "full-edge")
 
+# For tests that put something of their own in the place of an internal method.
+pure_only = pytest.mark.skipif(
+    shmpipe.engine == "native", reason="methods of compiled classes cannot be replaced"
+)
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 both_runners = pytest.mark.parametrize("how", RUNNERS)
 

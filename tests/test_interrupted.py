@@ -14,6 +14,7 @@ import pytest
 
 import shmpipe
 
+from .kinds import pure_only
 from .support import eventually, run_child
 
 FIONREAD = 0x541B
@@ -93,6 +94,7 @@ def test_handler_that_raises_in_busy_calls(end: str) -> None:
     child.join()
 
 
+@pure_only
 def test_exception_between_publishing_and_waking() -> None:
     reader, writer = shmpipe.pipe(spin=0)
     with reader, writer:
@@ -106,6 +108,7 @@ def test_exception_between_publishing_and_waking() -> None:
         assert sleeper.join() == b"x"
 
 
+@pure_only
 def test_exception_between_freeing_and_waking() -> None:
     reader, writer = shmpipe.pipe(4096, spin=0)
     with reader, writer:

@@ -14,6 +14,7 @@ import pytest
 
 import shmpipe
 
+from .kinds import pure_only
 from .support import run_child, run_thread
 
 
@@ -128,6 +129,7 @@ def keep_interpreter(until: float) -> None:
         time.sleep(0.002)
 
 
+@pure_only
 def test_lock_left_behind_by_a_raising_handler_is_found_again() -> None:
     reader, writer = shmpipe.pipe()
     with reader, writer:
@@ -138,6 +140,7 @@ def test_lock_left_behind_by_a_raising_handler_is_found_again() -> None:
         assert reader.read(50) == b"same thread, another"
 
 
+@pure_only
 def test_call_from_a_handler_inside_a_call() -> None:
     reader, writer = shmpipe.pipe()
     refused = []
@@ -182,6 +185,7 @@ def test_sleeping_reader_is_woken_for_what_a_dead_writer_had_published() -> None
         assert sleeper.join() == b"data"
 
 
+@pure_only
 @pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
 def test_killed_between_publishing_and_waking_a_reader(long: bool) -> None:
     """Another process still holds the writing end, so there is no hang-up to notice."""
@@ -197,6 +201,7 @@ def test_killed_between_publishing_and_waking_a_reader(long: bool) -> None:
         assert sleeper.join() == b"data"
 
 
+@pure_only
 @pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
 def test_killed_between_freeing_and_waking_a_writer(long: bool) -> None:
     reader, writer = shmpipe.pipe(4096, spin=0)
