@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
+from errno import EINVAL
 from typing import Any
 
 from . import control
@@ -13,12 +14,16 @@ from .policies import POLICIES
 def as_bytes(buffer: Any) -> memoryview:
     """The bytes of a C-contiguous buffer of any format and shape.
 
-    TypeError: not a buffer.  BufferError: not contiguous.
+    TypeError: not a buffer.  BufferError: not contiguous.  ValueError: a released memoryview, or
+    whatever else does not give its buffer away.
     """
     try:
         view = memoryview(buffer)
-    except ValueError:  # a format that Python does not know (NumPy's dates): the bytes alone
-        return memoryview(b"".join((buffer,)))
+    except ValueError as error:
+        try:  # a format that Python does not know (NumPy's dates): the bytes alone
+            return memoryview(b"".join((buffer,)))
+        except TypeError:
+            raise error from None
     if not view.c_contiguous:
         view.release()
         raise BufferError("memoryview: underlying buffer is not C-contiguous")
@@ -61,11 +66,19 @@ def check_sizes(size: Any, write_size: Any, max_size: Any) -> tuple[int, int, in
 
     As if a kernel pipe were made and F_SETPIPE_SZ and F_SETPIPE_WRITE_SZ were called on it.
     """
-    pages = control.round_size(check_int("size", size))
+    pages = _pages("size", size)
     if max_size is None:
         max_pages = max(pages, control.round_size(control.system_max_size()))
     else:
-        max_pages = control.round_size(check_int("max_size", max_size))
+        max_pages = _pages("max_size", max_size)
     if pages > control.NEW_PIPE_PAGES:
         control.check_growth(pages, max_pages)
     return pages, control.round_write_size(check_int("write_size", write_size), pages), max_pages
+
+
+def _pages(name: str, value: Any) -> int:
+    """A size in pages.  (fcntl() cuts its argument to 32 bits; for a new pipe that is no help.)"""
+    size = check_int(name, value)
+    if not 0 <= size <= control.LARGEST:
+        raise OSError(EINVAL, f"{name} {size}: allowed are 0 to {control.LARGEST} bytes")
+    return control.round_size(size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from .frames import DATA
 from .ring import damaged
 
 
@@ -14,6 +15,8 @@ class Assembly:
     A handler that raises may interrupt ``add`` anywhere; it is then called again with the same
     piece.  So what ``put`` does depends on positions only, and doing it twice is doing it once.
     """
+
+    kind = DATA
 
     def __init__(self, size: int) -> None:
         self.size = size

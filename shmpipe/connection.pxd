@@ -9,7 +9,7 @@ cdef uint64_t DATA, OBJECT
 cdef class Connection:
     cdef dict __dict__
     cdef object __weakref__
-    cdef readonly object _segment, _bell, _spin, _late
+    cdef readonly object _segment, _bell, _spin
     cdef readonly tuple _rings
     cdef readonly Sender _sender
     cdef readonly Receiver _receiver

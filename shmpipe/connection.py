@@ -17,14 +17,14 @@ from .halves import Half
 from .keeping import keeper_of
 from .locking import Locks
 from .messages import (
-    contiguous,
     deadline_of,
     load,
     part_of,
     plain,
+    target,
 )
 from .readers import ReaderSide
-from .receiving import Receiver
+from .receiving import TOO_LONG, Receiver
 from .segment import PAGES, Segment
 from .sending import Sender
 from .stats import PipeStats
@@ -43,9 +43,10 @@ class Connection:
     It may be shared by threads and processes: messages never mix.  It can be inherited by fork,
     passed to processes under every start method, and sent through connections.
 
-    Where ``timeout`` is a parameter it is in seconds, None meaning without limit.  TimeoutError
-    then says that nothing was sent or received: a message is there whole or not at all.  (What
-    has come of a message larger than the pipe is kept for this process's next receiving call.)
+    Where ``timeout`` is a parameter it is in seconds; None or infinity: without limit; NaN:
+    ValueError.  TimeoutError then says that nothing was sent or received: a message is there whole
+    or not at all.  (What has come of a message larger than the pipe is kept for this process's next
+    receiving call.)
 
     OSError "handle is closed": after ``close()``.  OSError "connection is write-only" or
     "connection is read-only": the wrong end of a one-way pipe.
@@ -62,7 +63,6 @@ class Connection:
         self._spin = spin
         self._sender: Sender | None = None
         self._receiver: Receiver | None = None
-        self._late: Any = None  # what unpickling has raised behind a list of good objects
         if inward >= 0:
             ring, locks = _parts(segment, inward)
             reader = ReaderSide(ring, locks, bell, spin)
@@ -188,9 +188,9 @@ class Connection:
         Whatever pickling raises comes out before anything is sent.
         """
         sender = self._writing()
+        deadline = deadline_of(timeout)
         pieces, size, is_object = objects.dump(obj)
-        kind = OBJECT if is_object else DATA
-        sender.send(kind, pieces, size, deadline_of(timeout))
+        sender.send(OBJECT if is_object else DATA, pieces, size, deadline)
 
     def send_bytes(
         self,
@@ -206,11 +206,11 @@ class Connection:
         contiguous.
         """
         sender = self._writing()
+        deadline = None if timeout is None else deadline_of(timeout)
         if type(buf) is bytes and offset == 0 and size is None:
             view: Any = buf
         else:
             view = part_of(buf, offset, size)
-        deadline = None if timeout is None else deadline_of(timeout)
         sender.send(DATA, view, len(view), deadline)
 
     def try_send_bytes(self, buf: ReadableBuffer, offset: int = 0, size: int | None = None) -> bool:
@@ -236,6 +236,7 @@ class Connection:
 
         ``timeout`` is for all of them; TimeoutError leaves those before the last one sent.
         """
+        self._writing()
         deadline = deadline_of(timeout)
         count = 0
         for obj in objs:
@@ -254,31 +255,30 @@ class Connection:
         only.
         """
         receiver = self._reading()
-        if self._late is not None:
-            error, self._late = self._late, None
-            raise error
         return load(receiver.receive(None, deadline_of(timeout)))
 
     def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
         """The next message as bytes.  EOFError as ``recv``.
 
         OSError "bad message length": it is longer than ``maxlength``; nothing can be received on
-        this end any more.  ValueError: ``maxlength`` is negative.
+        this end any more, and the message is left to others that share it.  ValueError:
+        ``maxlength`` is negative.
         """
         receiver = self._reading()
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
 
-        message = receiver.receive(None, None if timeout is None else deadline_of(timeout))
-        if type(message) is not bytes:
+        deadline = None if timeout is None else deadline_of(timeout)
+        message: Any = receiver.receive(None, deadline, maxlength)
+        if type(message) is not bytes and message is not TOO_LONG:
             message = plain(message)
-        if maxlength is not None and len(message) > maxlength:
+        if message is TOO_LONG or (maxlength is not None and len(message) > maxlength):
             if self._writable:
                 self._readable = False
             else:
                 self.close()
             raise OSError("bad message length")
-        return message
+        return message  # type: ignore[no-any-return]
 
     def try_recv_bytes(self, maxlength: int | None = None) -> bytes | None:
         """As ``recv_bytes``, but None instead of waiting.  EOFError: nothing can come any more."""
@@ -293,50 +293,67 @@ class Connection:
         """The next message into a writable buffer, from byte ``offset`` on; returns its length.
 
         multiprocessing.BufferTooShort: it does not fit, and is the exception's argument.
-        ValueError: offset negative or beyond the buffer.  TypeError: the buffer is read-only.
+        ValueError: offset negative or beyond the buffer.  TypeError: the buffer is read-only, or
+        not contiguous; this costs the message.
         """
         receiver = self._reading()
-        with contiguous(buf) as whole:
-            if whole.readonly:
-                raise TypeError("a read-write bytes-like object is required")
+        deadline = deadline_of(timeout)
+        with target(buf) as whole:
             if offset < 0:
                 raise ValueError("negative offset")
             if offset > len(whole):
                 raise ValueError("offset too large")
             with whole[offset:] as room:
-                message = receiver.receive(room, deadline_of(timeout))
+                message = receiver.receive(None if whole.readonly else room, deadline)
                 if type(message) is int:
                     return message
                 message = plain(message)
                 if len(message) > len(room):
                     raise BufferTooShort(message)
+                if whole.readonly:
+                    raise TypeError("a contiguous read-write bytes-like object is required")
                 room[: len(message)] = message
                 return len(message)
 
     def recv_many(self, max: int | None = None, *, timeout: float | None = None) -> list[Any]:
         """The next objects, in a list: waits for the first, takes the others that are there.
 
-        At most ``max``.  EOFError and TimeoutError as ``recv``, if there is not even one.  Whatever
-        unpickling a later one raises comes out of the next ``recv`` or ``recv_many``.
+        At most ``max``.  EOFError and TimeoutError as ``recv``, if there is not even one.
+
+        Whatever else ends it comes out at once, be it raised by unpickling or by a signal's handler
+        (KeyboardInterrupt), and has the objects received before it in its attribute ``received``.
+        So nothing waits behind the end's back: ``poll()``, ``fileno()`` and the other calls, also
+        of other threads and processes, always mean the next message in the pipe.
         """
         if max is not None and max < 1:
             raise ValueError(f"max is {max}: at least 1 is allowed, or None")
-        objs = [self.recv(timeout=timeout)]
-        while max is None or len(objs) < max:
-            try:
-                objs.append(self.recv(timeout=0.0))
-            except (TimeoutError, EOFError):
-                break
-            except Exception as error:  # of unpickling; those before it must not be lost with it
-                self._late = error
-                break
-        return objs
+        receiver = self._reading()
+        deadline = deadline_of(timeout)
+        objs: list[Any] = []
+        try:
+            objs.append(load(receiver.receive(None, deadline)))
+            while max is None or len(objs) < max:
+                message = self._another()
+                if message is None:
+                    break
+                objs.append(load(message))
+                del message
+            return objs
+        except BaseException as error:
+            # (Exceptions may forbid attributes, but not this way.)
+            BaseException.__setattr__(error, "received", objs)
+            raise
+
+    def _another(self) -> Any:
+        """The next message, if it is there."""
+        try:
+            return self._reading().receive(None, deadline_of(0.0))
+        except (TimeoutError, EOFError):
+            return None
 
     def poll(self, timeout: float | None = 0.0) -> bool:
         """Whether there is something to receive, or EOF, within ``timeout`` seconds."""
         receiver = self._reading()
-        if self._late is not None:
-            return True
         try:
             return receiver.poll(deadline_of(timeout))
         except EOFError:
@@ -346,9 +363,11 @@ class Connection:
         """The objects received, until EOF."""
         while True:
             try:
-                obj = self.recv()
+                message = self._reading().receive(None, None)
             except EOFError:
                 return
+            obj = load(message)  # whose own EOFError is not the end
+            del message
             yield obj
             del obj
 

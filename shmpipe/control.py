@@ -33,16 +33,16 @@ F_GETPIPE_WRITE_SZ = 1024 + 16
 FIONREAD = 0x541B
 
 NEW_PIPE_PAGES = 16  # what the kernel gives a new pipe, before any F_SETPIPE_SZ
-_LARGEST = 1 << 31  # bytes
+LARGEST = 1 << 31  # bytes
 
 
 def round_size(arg: int) -> int:
     """Pages of a pipe of at least ``arg`` bytes; OSError EINVAL where the kernel says so."""
     size = arg & 0xFFFFFFFF  # the kernel takes an unsigned int
-    if size > _LARGEST:
+    if size > LARGEST:
         raise OSError(
             errno.EINVAL,
-            f"pipe size {arg}: allowed are 0 to {_LARGEST} bytes (rounded up to a power of two)",
+            f"pipe size {arg}: allowed are 0 to {LARGEST} bytes (rounded up to a power of two)",
         )
     pages = -(-size // PAGE)
     return 1 if pages <= 1 else 1 << (pages - 1).bit_length()

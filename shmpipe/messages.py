@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,22 @@ from . import objects
 from .arguments import as_bytes
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 
 def deadline_of(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
+    """When a call that begins now is out of time; None: never (``timeout`` None or infinite).
+
+    ValueError: it is not a number of seconds (NaN).  TypeError: nor a number.
+    """
+    if timeout is None:
+        return None
+    deadline = time.monotonic() + timeout
+    if deadline == inf:
+        return None
+    if deadline != deadline:
+        raise ValueError("timeout is NaN: expected seconds, or None for no limit")
+    return deadline
 
 
 def contiguous(buf: ReadableBuffer) -> memoryview:
@@ -22,6 +34,21 @@ def contiguous(buf: ReadableBuffer) -> memoryview:
         return as_bytes(buf)
     except BufferError:
         raise TypeError("a contiguous buffer is required") from None
+
+
+def target(buf: WriteableBuffer) -> memoryview:
+    """The bytes of a buffer to be filled; if it cannot be, read-only ones of the same length.
+
+    So that the message's length is what is complained about first, as in multiprocessing.
+    """
+    try:
+        view = as_bytes(buf)
+    except BufferError:  # not contiguous
+        with memoryview(buf) as whole:
+            return memoryview(bytes(whole.nbytes))
+    if view.readonly:
+        memoryview(buf).release()  # ValueError: a format that Python does not know
+    return view
 
 
 def part_of(buf: ReadableBuffer, offset: int, size: int | None) -> memoryview:

@@ -18,6 +18,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from .assembling import Assembly
+from .frames import OBJECT
 from .ring import damaged
 
 OUT_OF_BAND = 8192
@@ -34,12 +35,13 @@ class _Collector:
     """The file a pickler writes to, and its callback for buffers.
 
     The pickler hands over large bytes and bytearray objects as they are, right behind a write that
-    ends with their opcode and length; those are turned into out-of-band buffers as well.
+    ends with their opcode and length; those are turned into out-of-band buffers as well.  A view of
+    a bytearray is only taken when all is pickled: what comes behind it may still resize it.
     """
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
-        self.buffers: list[memoryview] = []
+        self.buffers: list[tuple[Any, int]] = []  # with the bytes that the pickle counts on
 
     def write(self, data: Any) -> None:
         kind = type(data)
@@ -56,16 +58,27 @@ class _Collector:
             if type(before) is bytes and before.endswith(opcode):
                 reference = _NEXT_BUFFER + (b"" if kind is bytearray else _READONLY_BUFFER)
                 self.parts[-1] = before[: -len(opcode)] + reference
-                self.buffers.append(memoryview(data))
+                self.buffers.append((data, size))
                 return
-        self.parts.append(data)
+        self.parts.append(bytes(data) if kind is bytearray else data)
 
     def buffer(self, buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
         if raw.nbytes < OUT_OF_BAND:
             return True  # in band
-        self.buffers.append(raw)
+        self.buffers.append((raw, raw.nbytes))
         return False
+
+    def views(self) -> list[memoryview]:
+        """The buffers.  BufferError: one is shorter now."""
+        return [memoryview(self._cut(source, size)) for source, size in self.buffers]
+
+    def _cut(self, source: Any, size: int) -> Any:
+        if len(source) == size:
+            return source
+        if len(source) < size:
+            raise BufferError("a bytearray has become shorter while it was being pickled")
+        return source[:size]
 
 
 def dump(obj: Any) -> tuple[list[memoryview], int, bool]:
@@ -74,7 +87,7 @@ def dump(obj: Any) -> tuple[list[memoryview], int, bool]:
     ForkingPickler(collector, _PROTOCOL, True, collector.buffer).dump(obj)
     parts = [memoryview(part) for part in collector.parts]
     length = sum(map(len, parts))
-    buffers = collector.buffers
+    buffers = collector.views()
     if not buffers:
         return parts, length, False
     words = [len(buffers), length, *(len(b) << 1 | b.readonly for b in buffers)]
@@ -90,6 +103,8 @@ def dump(obj: Any) -> tuple[list[memoryview], int, bool]:
 
 class Message(Assembly):
     """An OBJECT message on its way in: its pickle and its buffers, each in memory of its own."""
+
+    kind = OBJECT
 
     def __init__(self, size: int) -> None:
         super().__init__(size)

@@ -19,12 +19,12 @@ cdef class Receiver:
     cdef readonly SideLock lock, turn
     cdef readonly object locks, assemble, keeper
 
-    cpdef receive(self, object room, object deadline)
-    cdef _receive(self, object room, object deadline)
+    cpdef receive(self, object room, object deadline, object most=*)
+    cdef _receive(self, object room, object deadline, object most)
     @cython.locals(
         side=ReaderSide, ring=ByteRing, words=Words, lock=SideLock, before=uint64_t
     )
-    cdef _at_once(self, object room, bint slept, object deadline)
+    cdef _at_once(self, object room, bint slept, object deadline, object most)
     @cython.locals(
         side=ReaderSide, ring=ByteRing, words=Words, lock=SideLock, before=uint64_t,
         behind=int64_t, keeper=uint64_t, taker=uint64_t,
@@ -33,13 +33,13 @@ cdef class Receiver:
     @cython.locals(side=ReaderSide, words=Words, lock=SideLock)
     cpdef bint wait(self, object deadline) except -1
     @cython.locals(words=Words, turn=SideLock)
-    cdef _assemble(self, object room, object deadline)
+    cdef _assemble(self, object room, object deadline, object most)
     @cython.locals(keeper=uint64_t)
     cdef bint _may_touch(self) except -1
     @cython.locals(side=ReaderSide, lock=SideLock, freed=int64_t)
-    cdef _collect(self, object room, object deadline)
+    cdef _collect(self, object room, object deadline, object most)
     @cython.locals(words=Words, ring=ByteRing)
-    cdef _step(self, object room)
+    cdef _step(self, object room, object most)
     @cython.locals(ring=ByteRing, left=uint64_t, count=uint64_t)
     cdef _part(self, object assembly)
     @cython.locals(words=Words, lock=SideLock)

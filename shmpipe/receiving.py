@@ -41,6 +41,7 @@ from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
 WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
 WATCH_KEEPER = 0.01  # seconds between looks at the process that has a part of a stream
 
+TOO_LONG = object()  # in place of a message
 _STREAM = object()
 _LOST, _HERE, _KEPT = 0, -1, -2  # what poll() finds in front; pages that freed stand for _LOST
 
@@ -65,29 +66,32 @@ class Receiver:
         self.keeper = keeper
         keeper.ends += 1
 
-    def receive(self, room: memoryview | None, deadline: float | None) -> Any:
+    def receive(
+        self, room: memoryview | None, deadline: float | None, most: int | None = None
+    ) -> Any:
         """The next message: bytes, or what ``assemble`` makes of an OBJECT.
 
-        Its size, if it is DATA and fits ``room``, where it then is.
+        Its size, if it is DATA and fits ``room``, where it then is.  TOO_LONG, and it stays, if it
+        is seen at once that it has more than ``most`` bytes.
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``; what has come of a stream is kept for the next call.
         """
         try:
-            return self._receive(room, deadline)
+            return self._receive(room, deadline, most)
         except (EOFError, TimeoutError):
             raise
         except BaseException:
             self.side.recover(NOT)
             raise
 
-    def _receive(self, room: memoryview | None, deadline: float | None) -> Any:
+    def _receive(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         slept = False
         while True:
-            message = self._at_once(room, slept, deadline)
+            message = self._at_once(room, slept, deadline, most)
             if message is _STREAM:
-                assembly = self._assemble(room, deadline)
-                if assembly is not None:
-                    return assembly.finished()
+                message = self._assemble(room, deadline, most)
+                if message is not None:
+                    return message if message is TOO_LONG else message.finished()
             elif message is not None:
                 return message
             elif self.wait(deadline):
@@ -95,7 +99,9 @@ class Receiver:
             else:
                 raise TimeoutError("timed out waiting for a message")
 
-    def _at_once(self, room: memoryview | None, slept: bool, deadline: float | None) -> Any:
+    def _at_once(
+        self, room: memoryview | None, slept: bool, deadline: float | None, most: int | None
+    ) -> Any:
         """Take the first message; None: there is none; _STREAM: it comes in parts, or may."""
         side, ring, words = self.side, self.ring, self.words
         lock = self.lock
@@ -105,6 +111,8 @@ class Receiver:
                 return _STREAM
             if not ring.front():
                 return None
+            if most is not None and _is_longer(ring.kind, ring.size, most):
+                return TOO_LONG
             if ring.kind == DATA:
                 if room is not None and ring.size <= len(room):
                     ring.content_into(room, 0)
@@ -252,14 +260,14 @@ class Receiver:
 
     # --- streams ---------------------------------------------------------------------------------
 
-    def _assemble(self, room: memoryview | None, deadline: float | None) -> Any:
+    def _assemble(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         """Receive a stream under the turn; None: there was none, or it was lost."""
         words, turn = self.words, self.turn
         turn.enter(deadline)
         try:
             if self._may_touch():
                 words[RD_TURN_BY] = identity.token
-                return self._collect(room, deadline)
+                return self._collect(room, deadline, most)
         finally:
             words[RD_TURN_BY] = 0
             turn.release()
@@ -285,15 +293,19 @@ class Receiver:
         self.keeper.assembly = None
         self.words[DROPPED] += 1
 
-    def _collect(self, room: memoryview | None, deadline: float | None) -> Any:
+    def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
         if isinstance(keeper.assembly, Room):
             self._lose()  # _keep() was interrupted, and the buffer is its caller's again
+        kept: Assembly | None = keeper.assembly
+        if kept is not None and most is not None and _is_longer(kept.kind, kept.size, most):
+            self._lose()
+            return TOO_LONG
         try:
             while True:
                 lock.enter(deadline)
                 try:
-                    over, message, freed = self._step(room)
+                    over, message, freed = self._step(room, most)
                     if not side.has_data():
                         side.settle(True, False)
                 finally:
@@ -323,7 +335,7 @@ class Receiver:
         elif isinstance(assembly, Room):
             self.keeper.assembly = assembly.moved()
 
-    def _step(self, room: memoryview | None) -> tuple[bool, Any, int]:
+    def _step(self, room: memoryview | None, most: int | None) -> tuple[bool, Any, int]:
         """One frame of a stream: (whether that was all, the message if it is there, pages freed).
 
         Pages -1: the next frame is not there yet.  Under the lock.
@@ -337,8 +349,11 @@ class Receiver:
         if ring.kind == PART:
             return self._part(assembly)
         if ring.kind in WHOLE:
+            kind, size = WHOLE[ring.kind], ring.number()
+            if most is not None and _is_longer(kind, size, most):
+                return True, TOO_LONG, 0
             # An assembly that is there already is of a call that was interrupted just here.
-            keeper.assembly = self._new_assembly(WHOLE[ring.kind], ring.number(), room)
+            keeper.assembly = self._new_assembly(kind, size, room)
             words[R_KEEPER] = identity.token
             return False, None, ring.freed_since(ring.consume())
         if assembly is not None:
@@ -412,3 +427,15 @@ class Receiver:
         mine = self.words[R_KEEPER] == identity.token
         if mine and not self.keeper.ends and self.words[RD_TURN_BY] != identity.token:
             self._lose()
+
+
+def _is_longer(kind: int, size: int, most: int) -> bool:
+    """Whether a frame of ``size`` bytes certainly holds a message of more than ``most``.
+
+    An OBJECT is longer in its frame than as one plain pickle, by the numbers and the padding of its
+    buffers, which have OUT_OF_BAND bytes or more, and by the pickle's own frames: by less than is
+    taken off here.
+    """
+    if kind == OBJECT:
+        size -= 64 + (size >> 7)
+    return size > most
