@@ -353,7 +353,12 @@ class Receiver:
             if most is not None and _is_longer(kind, size, most):
                 return True, TOO_LONG, 0
             # An assembly that is there already is of a call that was interrupted just here.
-            keeper.assembly = self._new_assembly(kind, size, room)
+            try:
+                keeper.assembly = self._new_assembly(kind, size, room)
+            except MemoryError:
+                words[DROPPED] += 1
+                ring.consume()  # the parts behind it will be skipped
+                raise
             words[R_KEEPER] = identity.token
             return False, None, ring.freed_since(ring.consume())
         if assembly is not None:
