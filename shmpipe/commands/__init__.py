@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 COMMANDS = {
     "seqwc": "shmpipe.commands.seqwc",
+    "bench": "shmpipe.commands.bench",
 }
 
 
