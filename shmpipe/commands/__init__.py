@@ -14,6 +14,7 @@ from typing import Protocol, cast
 COMMANDS = {
     "seqwc": "shmpipe.commands.seqwc",
     "bench": "shmpipe.commands.bench",
+    "top": "shmpipe.commands.top",
 }
 
 
