@@ -1,16 +1,16 @@
 """Shows the pipes of one's own running processes, or of those whose ids are given.
 
 They are found through /proc and read from their segments, without a lock and without the right to
-write, so nobody notices. One line for each direction:
+write, so nobody notices. First one line for each direction, with counts since the pipe was made:
 
   FILL       how much of it is in use
   IN/S       bytes written per second, OUT/S bytes read, since the last look
   SLEEPS     how often readers/writers went to sleep, WAKES how often they were woken
   WITHHELD   reads that freed space while a writer waited, but that the wake policy passed over
-  READERS    processes with the reading end, WRITERS those with the writing end (with a question
-             mark: who has done so, because the segment does not say who holds which end)
-  DEAD       processes that were killed while they used the pipe; with an exclamation mark if one
-             may have had a lock, which the next process that wants it takes over
+
+Then who holds which end. A question mark says that this is a guess from who did what, because the
+segment does not tell. DEAD are processes that were killed while they used the pipe; with an
+exclamation mark if one may have had a lock, which the next process that wants it takes over.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .segments import Direction, Pipe, look
+from .segments import Direction, Holder, Pipe, look
 
 HELP = "live table of the shared-memory pipes of running processes"
 
-HEADS = (
-    *("PIPE", "SIZE", "WRITE SIZE", "POLICY", "FILL", "IN/S", "OUT/S"),
-    *("SLEEPS R/W", "WAKES R/W", "WITHHELD", "READERS", "WRITERS", "DEAD"),
+COUNTS = (
+    *("PIPE", "SIZE", "WSIZE", "POLICY", "FILL", "IN/S", "OUT/S"),
+    *("SLEEPS R/W", "WAKES R/W", "WITHHELD"),
 )
 NUMBERS = (1, 2, 4, 5, 6, 7, 8, 9)  # the columns that are set flush right
+HOLDERS = ("PIPE", "READERS", "WRITERS", "DEAD")
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, BELOW = "\x1b[H", "\x1b[K\n", "\x1b[J"
@@ -100,27 +101,24 @@ class Rates:
         return rates
 
 
-def amount(number: float) -> str:
-    """Bytes in at most four digits: ``4.2M``."""
-    for suffix in ("", "K", "M", "G", "T", "P"):
+def amount(number: float, unit: int = 1024) -> str:
+    """At most four characters: ``4.2M``; with a `unit` of 1000 for what is not bytes."""
+    for suffix in ("", "k" if unit == 1000 else "K", "M", "G", "T", "P"):
         if number < 999.5:
             return f"{number:.1f}{suffix}" if suffix and number < 9.95 else f"{number:.0f}{suffix}"
-        number /= 1024
+        number /= unit
     return "huge"
 
 
-def _pids(pids: list[int], certain: bool) -> str:
-    return ",".join(map(str, pids)) + ("" if certain else "?") if pids else "-"
+def _name(pipe: Pipe, ring: int) -> str:
+    return f"{pipe.inode}" if len(pipe.directions) == 1 else f"{pipe.inode}/{ring}"
 
 
-def _line(pipe: Pipe, ring: int, rates: dict[str, float] | None) -> list[str]:
+def _counts(pipe: Pipe, ring: int, rates: dict[str, float] | None) -> list[str]:
     direction: Direction = pipe.directions[ring]
-    counts = direction.counts
-    readers = [holder.pid for holder in pipe.holders if holder.reads[ring]]
-    writers = [holder.pid for holder in pipe.holders if holder.writes[ring]]
-    dead = [f"{one.pid}{'!' if one.locks else ''}" for one in pipe.dead]
+    counts = {name: amount(count, 1000) for name, count in direction.counts.items()}
     return [
-        f"{pipe.inode}" if len(pipe.directions) == 1 else f"{pipe.inode}/{ring}",
+        _name(pipe, ring),
         amount(direction.size),
         amount(direction.write_size),
         direction.policy,
@@ -129,34 +127,54 @@ def _line(pipe: Pipe, ring: int, rates: dict[str, float] | None) -> list[str]:
         amount(rates["bytes_read"]) if rates else "-",
         f"{counts['reader_sleeps']}/{counts['writer_sleeps']}",
         f"{counts['reader_wakes']}/{counts['writer_wakes']}",
-        f"{counts['writer_wakes_withheld']}",
-        _pids(readers, pipe.ends_known),
-        _pids(writers, pipe.ends_known),
+        counts["writer_wakes_withheld"],
+    ]
+
+
+def _holders(pipe: Pipe, ring: int) -> list[str]:
+    readers = [holder for holder in pipe.holders if holder.reads[ring]]
+    writers = [holder for holder in pipe.holders if holder.writes[ring]]
+    dead = [f"{one.pid}{'!' if one.locks else ''}" for one in pipe.dead]
+    doubt = "" if pipe.ends_known else "?"
+    return [
+        _name(pipe, ring),
+        *(_processes(some) + doubt if some else "-" for some in (readers, writers)),
         ",".join(dead) or "-",
     ]
+
+
+def _processes(holders: Sequence[Holder]) -> str:
+    """``python 12,13 sh 5``: the ids by name."""
+    names: dict[str, list[str]] = {}
+    for holder in holders:
+        names.setdefault(holder.command, []).append(str(holder.pid))
+    return " ".join(f"{name} {','.join(pids)}" for name, pids in names.items())
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        fields = [
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(fields).rstrip())
+    return lines
 
 
 def render(
     pipes: Sequence[Pipe], rates: Sequence[Sequence[dict[str, float] | None]], columns: int
 ) -> list[str]:
-    """The table, no line longer than `columns`, then who the processes are."""
-    rows = [list(HEADS)]
+    """Both tables, no line longer than `columns`."""
+    counts, holders = [list(COUNTS)], [list(HOLDERS)]
     for pipe, of_pipe in zip(pipes, rates, strict=True):
-        rows += [_line(pipe, ring, of_pipe[ring]) for ring in range(len(pipe.directions))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        fields = [
-            text.rjust(width) if column in NUMBERS else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(fields).rstrip())
+        for ring in range(len(pipe.directions)):
+            counts.append(_counts(pipe, ring, of_pipe[ring]))
+            holders.append(_holders(pipe, ring))
+    lines = [*_aligned(counts, NUMBERS), "", *_aligned(holders)]
     if not pipes:
-        lines.append("no pipes found")
-    names: dict[str, list[int]] = {}
-    for pid, name in sorted({(h.pid, h.command) for pipe in pipes for h in pipe.holders}):
-        names.setdefault(name, []).append(pid)
-    lines += ["", *(f"{name}: {_pids(pids, True)}" for name, pids in names.items())]
+        lines = ["no pipes found"]
     return [line if len(line) <= columns else line[: columns - 1] + "…" for line in lines]
 
 
