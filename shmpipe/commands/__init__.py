@@ -15,6 +15,7 @@ COMMANDS = {
     "seqwc": "shmpipe.commands.seqwc",
     "bench": "shmpipe.commands.bench",
     "top": "shmpipe.commands.top",
+    "doctor": "shmpipe.commands.doctor",
 }
 
 
