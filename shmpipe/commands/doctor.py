@@ -14,6 +14,7 @@ import resource
 import select
 import socket
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,7 +22,8 @@ from dataclasses import asdict, dataclass
 HELP = "what the pipes need of this machine, and what it has"
 
 GOOD, SLOWER, MISSING = "ok", "limited", "MISSING"
-FDS_OF_A_PIPE = 6  # two ends of two descriptors each, and two more when a reading end is watched
+FDS_OF_A_PIPE = 5  # with both ends in this process and the reading one watched
+FEW_PIPES = 20  # fewer than a small Pool may want
 
 
 @dataclass(frozen=True)
@@ -168,15 +170,12 @@ def _descriptors() -> tuple[str, str]:
         used = len(os.listdir("/proc/self/fd")) - 1
     except OSError:
         used = 3
-    room = (
-        "any number of" if soft == resource.RLIM_INFINITY else f"{(soft - used) // FDS_OF_A_PIPE}"
-    )
-    limit, most = (
-        "none" if value == resource.RLIM_INFINITY else str(value) for value in (soft, hard)
-    )
-    found = f"limit {limit} (can be raised to {most}): {room} pipes"
-    few = soft != resource.RLIM_INFINITY and (soft - used) // FDS_OF_A_PIPE < 20
-    return (SLOWER if few else GOOD), found
+    if soft == resource.RLIM_INFINITY:
+        return GOOD, "no limit"
+    pipes = max(soft - used, 0) // FDS_OF_A_PIPE
+    most = "any" if hard == resource.RLIM_INFINITY else str(hard)
+    found = f"limit {soft} (can be raised to {most}): {pipes} pipes"
+    return (GOOD if pipes >= FEW_PIPES else SLOWER), found
 
 
 def _largest() -> tuple[str, str]:
@@ -257,8 +256,9 @@ CHECKS = (
     Check(
         "descriptors",
         _descriptors,
-        "A pipe takes two for each end, and two more for a reading end that is watched. At the"
-        " limit, making one raises OSError EMFILE; raise it with ulimit -n.",
+        "A pipe takes one for its memory, one for each end that a process holds, and two more for a"
+        " reading end that is watched. At the limit, making one raises OSError EMFILE; raise it"
+        " with ulimit -n.",
     ),
     Check(
         "largest pipe",
@@ -271,6 +271,7 @@ CHECKS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
+    parser.add_argument("--verbose", action="store_true", help="say what each thing is for")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -285,8 +286,9 @@ def run(args: argparse.Namespace) -> int:
         width = max(len(finding.name) for finding in findings)
         for finding in findings:
             print(f"{finding.state:8} {finding.name:{width}}  {finding.found}")
-            if finding.state != GOOD:
-                print(f"{'':8} {'':{width}}  {finding.meaning}")
+            if args.verbose or finding.state != GOOD:
+                indent = " " * (len("MISSING  ") + width + 1)
+                print(textwrap.indent(textwrap.fill(finding.meaning, 100 - len(indent)), indent))
     missing = [finding.name for finding in findings if finding.state == MISSING]
     if missing:
         print(f"shmpipe doctor: there can be no pipes here: {', '.join(missing)}", file=sys.stderr)
