@@ -30,7 +30,7 @@ HELP = "live table of the shared-memory pipes of running processes"
 
 COUNTS = (
     *("PIPE", "SIZE", "WSIZE", "POLICY", "FILL", "IN/S", "OUT/S"),
-    *("SLEEPS R/W", "WAKES R/W", "WITHHELD"),
+    *("SLEEPS", "WAKES", "WITHHELD"),
 )
 NUMBERS = (1, 2, 4, 5, 6, 7, 8, 9)  # the columns that are set flush right
 HOLDERS = ("PIPE", "READERS", "WRITERS", "DEAD")
