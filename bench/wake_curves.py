@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -136,18 +137,20 @@ def _parser() -> argparse.ArgumentParser:
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument("--fast", action="store_true", help="shorter runs")
     amount.add_argument("--smoke", action="store_true", help="only see that everything works")
-    amount.add_argument("--load", type=Path, metavar="FILE", help="take the figures from there")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="take the figures from there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write its measured parts anew")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the plots (matplotlib)")
     parser.add_argument(
-        "--docs", type=Path, metavar="DIR", help="write DIR/wakeups.md and DIR/wakeups/ anew"
+        "--docs", type=Path, metavar="DIR", help="all three: DIR/wakeups.md and DIR/wakeups/"
     )
     return parser
 
 
-def _write(document: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+def _compact(document: dict[str, Any]) -> str:
+    """JSON with a line for each record: small, and a new run shows in a diff what it changed."""
+    text = json.dumps(document, indent=1)
+    return re.sub(r"\n {3,}|\n +(?=[}\]])", " ", text) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -159,18 +162,16 @@ def main(arguments: list[str] | None = None) -> int:
         plan = Plan.smoke() if options.smoke else Plan.fast() if options.fast else Plan()
         document = measure(plan)
     print(seq_wc.render(document["seq_wc"]))
-    if options.json:
-        _write(document, options.json)
-    if options.plots:
-        wake_plots.write(document, options.plots)
-    if options.docs:
-        page = options.docs / "wakeups.md"
-        page.write_text(
-            wake_page.fill(page.read_text(encoding="utf-8"), document), encoding="utf-8"
-        )
-        _write(document, options.docs / "wakeups" / "measured.json")
-        wake_plots.write(document, options.docs / "wakeups")
-    if options.smoke:
+    beside = options.docs / "wakeups" if options.docs else None
+    if results := options.json or (beside and beside / "measured.json"):
+        results.parent.mkdir(parents=True, exist_ok=True)
+        results.write_text(_compact(document), encoding="utf-8")
+    if page := options.page or (options.docs and options.docs / "wakeups.md"):
+        text = wake_page.fill(page.read_text(encoding="utf-8"), document)
+        page.write_text(text, encoding="utf-8")
+    if directory := options.plots or beside:
+        wake_plots.write(document, directory)
+    if document["plan"]["count"] <= Plan.smoke().count:
         return 0  # so few bytes bear out nothing
     claims = wake_page.claims(document)
     for name, published, measured, holds in claims:
