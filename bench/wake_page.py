@@ -70,26 +70,36 @@ def _seq_wc(document: dict[str, Any]) -> list[str]:
 
 
 def claims(document: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
-    """What was claimed, in figures; what was found; whether that bears it out."""
+    """What was claimed; what was found, and in how much time; whether that bears it out.
+
+    Switches are those of the median run. Times are those of the fastest, and count as the same up
+    to 5 % more.
+    """
     rows = {(record["size"], record["row"]): record for record in document["seq_wc"]}
     found = []
 
-    def compare(size: int, row: str, base: str, published: str, most: float) -> None:
+    def compare(size: int, row: str, base: str, claimed: str, most: float) -> None:
         one, other = rows.get((size, row)), rows.get((size, base))
         if not one or not other:
             return
         switches = one["switches"] / max(other["switches"], 1)
-        seconds = one["seconds"] / other["seconds"]
+        waits = _waits(one) / max(_waits(other), 1)
+        seconds = one["fastest"] / other["fastest"]
         name = f"{byte_count(size)}, `{row}` against `{base}`"
-        holds = switches <= most and seconds <= 1.05
-        found.append((name, published, f"{switches:.2f} × switches, {seconds:.2f} × time", holds))
+        measured = f"{switches:.2f} × (waits alone {waits:.2f} ×), time {seconds:.2f} ×"
+        found.append((name, claimed, measured, switches <= most and seconds <= 1.05))
 
-    compare(SMALL, "write-size 32 KiB", "page", "0.50 × (26 → 13 thousand), same time", 0.5)
-    compare(SMALL, "half", "page", "0.50 × (26 → 13 thousand), same time", 0.5)
-    compare(SMALL, "edge-half", "page", "0.80 × (22,187 → 17,728)", 0.8)
-    compare(LARGE, "write-size 512 KiB", "page", "-", 0.05)
-    compare(LARGE, "half", "page", "-", 0.05)
+    for row in ("write-size 32 KiB", "half"):
+        compare(SMALL, row, "page", "published: 0.50 × (26 to 13 thousand), same time", 0.5)
+    compare(SMALL, "edge-half", "page", "published: 0.80 × (22,187 to 17,728)", 0.8)
+    for row in ("write-size 512 KiB", "half"):
+        compare(LARGE, row, "page", "ours: at most 0.05 ×", 0.05)
     return found
+
+
+def _waits(record: dict[str, Any]) -> int:
+    """Voluntary switches: those that other load on the machine does not cause."""
+    return int(record["writer"]["voluntary"] + record["reader"]["voluntary"])
 
 
 def _claims(document: dict[str, Any]) -> list[str]:
@@ -97,7 +107,7 @@ def _claims(document: dict[str, Any]) -> list[str]:
         (name, published, measured, "yes" if holds else "**no**")
         for name, published, measured, holds in claims(document)
     ]
-    return _markdown(("", "published", "measured here", "borne out"), rows, 4)
+    return _markdown(("", "claimed", "measured here", "borne out"), rows, 4)
 
 
 def _pipe_bench(document: dict[str, Any]) -> list[str]:
