@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import platform
@@ -77,7 +78,7 @@ def points() -> dict[str, list[Point]]:
     connection = [
         Point(Flow(message, read_work=CONNECTION_WORK, connection=True), CONNECTION_SIZE, size)
         for message in CONNECTION_MESSAGES
-        for size in (1 << 14, 1 << 16, *seq_wc.write_sizes(CONNECTION_SIZE))
+        for size in (1 << 16, *seq_wc.write_sizes(CONNECTION_SIZE))
     ]
     return {"stream": stream, "unequal": unequal, "connection": connection}
 
@@ -156,21 +157,27 @@ def _compact(document: dict[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, write; returns the exit status: 1 if a claim is not borne out."""
     options = _parser().parse_args(arguments)
+    beside = options.docs / "wakeups" if options.docs else None
+    results = options.json or (beside and beside / "measured.json")
+    page = options.page or (options.docs and options.docs / "wakeups.md")
+    plots = options.plots or beside
+    # What is missing is told before half an hour of measuring, not after it.
+    text = page.read_text(encoding="utf-8") if page else ""
+    if plots:
+        importlib.import_module("matplotlib")
     if options.load:
         document = json.loads(options.load.read_text(encoding="utf-8"))
     else:
         plan = Plan.smoke() if options.smoke else Plan.fast() if options.fast else Plan()
         document = measure(plan)
     print(seq_wc.render(document["seq_wc"]))
-    beside = options.docs / "wakeups" if options.docs else None
-    if results := options.json or (beside and beside / "measured.json"):
+    if results:
         results.parent.mkdir(parents=True, exist_ok=True)
         results.write_text(_compact(document), encoding="utf-8")
-    if page := options.page or (options.docs and options.docs / "wakeups.md"):
-        text = wake_page.fill(page.read_text(encoding="utf-8"), document)
-        page.write_text(text, encoding="utf-8")
-    if directory := options.plots or beside:
-        wake_plots.write(document, directory)
+    if page:
+        page.write_text(wake_page.fill(text, document), encoding="utf-8")
+    if plots:
+        wake_plots.write(document, plots)
     if document["plan"]["count"] <= Plan.smoke().count:
         return 0  # so few bytes bear out nothing
     claims = wake_page.claims(document)

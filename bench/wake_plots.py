@@ -97,7 +97,7 @@ def _panels(
     title: str,
 ) -> Any:
     """A panel for each of `figures` (name, title, factor), a curve for each group."""
-    figure, axes = _figure(4.2 * len(figures), 3.8, len(figures))
+    figure, axes = _figure(3 + 2.8 * len(figures), 3.6, len(figures))
     for panel, (name, text, factor) in zip(axes, figures, strict=True):
         shown = [{**record, name: record[name] * factor} for record in document["flows"][key]]
         for number, (label, wanted) in enumerate(groups):
@@ -114,6 +114,7 @@ def _panels(
 
 
 RATE = ("rate", "throughput, MB/s", 1e-6)
+P50 = ("p50", "delivery latency, median, ms", 1e3)
 P99 = ("p99", "delivery latency, p99, ms", 1e3)
 SWITCHES = ("switches", "context switches per message", 1.0)
 
@@ -136,7 +137,7 @@ def _unequal(document: dict[str, Any]) -> Any:
     ]
     size = size_name(document["flows"]["unequal"][0]["size"], " ")
     title = f"work for each message of 4 KiB, pipe of {size} (dashed: the kernel's pipe)"
-    return _panels(document, "unequal", (SWITCHES, RATE, P99), groups, title)
+    return _panels(document, "unequal", (SWITCHES, RATE, P50, P99), groups, title)
 
 
 def _connection(document: dict[str, Any]) -> Any:
