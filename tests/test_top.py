@@ -296,16 +296,14 @@ def test_a_table_once() -> None:
 
 
 def test_a_process_without_pipes() -> None:
-    with Flag() as leave:
-        child = subprocess.Popen(["sleep", "60"])
-        register_pid(child.pid)
-        try:
-            done = command("--once", str(child.pid))
-            assert (done.returncode, done.stdout) == (0, "no pipes found\n")
-        finally:
-            child.kill()
-            child.wait()
-        leave.set()
+    child = subprocess.Popen(["sleep", "60"])
+    register_pid(child.pid)
+    try:
+        done = command("--once", str(child.pid))
+        assert (done.returncode, done.stdout) == (0, "no pipes found\n")
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_a_process_that_is_not_there() -> None:
