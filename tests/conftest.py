@@ -51,15 +51,18 @@ SLOW_FILES = {
     "test_killed.py",
     "test_leaks.py",
     "test_policies.py",
+    "test_pouring.py",
     "test_processes.py",
     "test_pushing.py",
     "test_seqwc.py",
     "test_sharing.py",
     "test_sharing_crowd.py",
     "test_takeover.py",
+    "test_top.py",
     "test_torn_frames.py",
     "test_watchdog.py",
     "test_watchers.py",
+    "test_wake_ratios.py",
     "test_wakes.py",
 }
 

@@ -94,7 +94,7 @@ def test_a_peer_that_fails_is_reported_and_nobody_else_suffers() -> None:
     program = """
         import os, signal, sys, time
 
-        sys.path[:] = [*filter(None, sys.path), os.getcwd()]  # as bench.__main__ does
+        sys.path[:] = [*filter(None, sys.path), os.getcwd()]  # as bench does
         from bench import crowd, report, results, rounds
         from bench.peers.stdlib import OsPipe, OsPipeChannel
 

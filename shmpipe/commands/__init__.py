@@ -13,6 +13,9 @@ from typing import Protocol, cast
 
 COMMANDS = {
     "seqwc": "shmpipe.commands.seqwc",
+    "bench": "shmpipe.commands.bench",
+    "top": "shmpipe.commands.top",
+    "doctor": "shmpipe.commands.doctor",
 }
 
 

@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     """All runs, then the table; 1 if a run failed or counted wrongly."""
     # The children do no linear algebra: threads for it would only add context switches to theirs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, terminated)
     try:
         series = _measure(args)
     except (ChildFailed, OSError, ValueError) as error:
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _terminated(number: int, frame: object) -> NoReturn:
+def terminated(number: int, frame: object) -> NoReturn:
     """Leave through the code that ends the children."""
     sys.exit(128 + number)
 
