@@ -15,6 +15,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 MODULES = (
+    "assembling",
     "bytering",
     "connection",
     "control",
@@ -22,6 +23,7 @@ MODULES = (
     "frames",
     "halves",
     "identity",
+    "keeping",
     "locking",
     "messages",
     "objects",

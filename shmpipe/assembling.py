@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
+from .primitives import Store
 from .ring import damaged
 
 
@@ -45,15 +45,13 @@ class Plain(Assembly):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        # getvalue() hands its bytes over without a copy.
-        self._bytes = io.BytesIO()
+        self._store = Store(size)
 
     def put(self, piece: memoryview, position: int) -> None:
-        self._bytes.seek(position)
-        self._bytes.write(piece)
+        self._store.add(piece, position)
 
     def whole(self) -> bytes:
-        return self._bytes.getvalue()
+        return self._store.finished()
 
 
 class Room(Assembly):

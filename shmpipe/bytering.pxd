@@ -42,8 +42,6 @@ cdef class ByteRing(Ring):
     cdef (uint64_t, uint64_t) _place(self, uint64_t size) except *
     @cython.locals(words=Words, rpos=uint64_t, after=uint64_t)
     cpdef uint64_t consume(self) except? 0
-    @cython.locals(words=Words)
-    cpdef resize(self, uint64_t pages)
     @cython.locals(words=Words, wpos=uint64_t, used=uint64_t)
     cpdef int64_t freed_since(self, uint64_t rpos) except? -1
 
