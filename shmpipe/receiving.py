@@ -338,7 +338,12 @@ class Receiver:
             return self._part(assembly)
         if ring.kind in WHOLE:
             # An assembly that is there already is of a call that was interrupted just here.
-            keeper.assembly = self._new_assembly(WHOLE[ring.kind], ring.number(), room)
+            try:
+                keeper.assembly = self._new_assembly(WHOLE[ring.kind], ring.number(), room)
+            except MemoryError:
+                words[DROPPED] += 1
+                ring.consume()  # the parts behind it will be skipped
+                raise
             words[R_KEEPER] = identity.token
             return False, None, ring.freed_since(ring.consume())
         if assembly is not None:
