@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from . import control, objects
 from .arguments import check_int, check_sizes, check_spin, check_wake
 from .bytering import ByteRing
-from .doorbell import Doorbell, doorbells
+from .descriptors import owned
+from .doorbell import Doorbell, adopted, doorbells
 from .frames import DATA, OBJECT
 from .halves import Half
 from .keeping import keeper_of
-from .locking import Locks
+from .locking import parts
 from .messages import (
     deadline_of,
     load,
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 FIRST_PAGES = 8
 """Pages a connection's ring starts with; it grows up to ``size`` when that proves too little."""
+
+
+def closed_handle() -> Exception:
+    return OSError("handle is closed")
 
 
 class Connection:
@@ -58,21 +63,21 @@ class Connection:
         """Rings of ``segment`` by number, -1 for none."""
         self._open = False  # until the construction has succeeded
         self._segment: Any = segment
-        self._bell = bell
+        self._bell: Any = bell
         self._rings = (inward, outward)
         self._spin = spin
         self._sender: Sender | None = None
         self._receiver: Receiver | None = None
         if inward >= 0:
-            ring, locks = _parts(segment, inward)
-            reader = ReaderSide(ring, locks, bell, spin)
+            locks = parts(segment, inward, ByteRing)
+            reader = ReaderSide(locks.ring, locks, bell, spin)
             self._receiver = Receiver(reader, locks, keeper_of(segment, inward), objects.Message)
-            segment.sides.add(reader)
+            segment.sides.add(id(reader), reader)
         if outward >= 0:
-            ring, locks = _parts(segment, outward)
-            writer = WriterSide(ring, locks, bell, spin)
+            locks = parts(segment, outward, ByteRing)
+            writer = WriterSide(locks.ring, locks, bell, spin)
             self._sender = Sender(writer, locks.writer_turn)
-            segment.sides.add(writer)
+            segment.sides.add(id(writer), writer)
         self._readable = inward >= 0
         self._writable = outward >= 0
         self._open = True
@@ -81,19 +86,23 @@ class Connection:
 
     def _check_closed(self) -> None:
         if not self._open:
-            raise OSError("handle is closed")
+            raise closed_handle()
+
+    # (What is needed is loaded first: another thread may close the end after the check.)
 
     def _reading(self) -> Receiver:
+        receiver = self._receiver
         self._check_closed()
-        if not self._readable or self._receiver is None:
+        if not self._readable or receiver is None:
             raise OSError("connection is write-only")
-        return self._receiver
+        return receiver
 
     def _writing(self) -> Sender:
+        sender = self._sender
         self._check_closed()
-        if not self._writable or self._sender is None:
+        if not self._writable or sender is None:
             raise OSError("connection is read-only")
-        return self._sender
+        return sender
 
     @property
     def closed(self) -> bool:
@@ -113,14 +122,16 @@ class Connection:
     @property
     def incoming(self) -> Half | None:
         """The direction this end receives from; None if there is none."""
+        receiver = self._receiver
         self._check_closed()
-        return Half(self, self._receiver.side, os.O_RDONLY) if self._receiver else None
+        return Half(self, receiver.side, os.O_RDONLY) if receiver else None
 
     @property
     def outgoing(self) -> Half | None:
         """The direction this end sends to; None if there is none."""
+        sender = self._sender
         self._check_closed()
-        return Half(self, self._sender.side, os.O_WRONLY) if self._sender else None
+        return Half(self, sender.side, os.O_WRONLY) if sender else None
 
     def _main_half(self) -> Half:
         half = self.outgoing or self.incoming
@@ -138,19 +149,19 @@ class Connection:
 
     def close(self) -> None:
         """Give up this process's hold on the end; again: nothing."""
-        if not self._open:
-            return
         self._open = False
-        segment = self._segment
-        for part in (self._sender, self._receiver):
+        segment, receiver = self._segment, self._receiver
+        if segment is None:
+            return
+        # If an exception ends this half-way, the next call goes through all of it once more.
+        for part in (self._sender, receiver):
             if part is not None:
                 part.side.leave()
-                segment.sides.discard(part.side)
-        if self._receiver is not None:
-            self._receiver.forget()
+        if receiver is not None:
+            receiver.forget()
         segment.drop(self)
         # With the last end in this process the mapping goes.
-        self._sender = self._receiver = None
+        self._sender = self._receiver = self._bell = None
         self._segment = None
 
     def __enter__(self) -> Connection:
@@ -384,10 +395,13 @@ class Connection:
         return self._main_half()._ioctl(request)
 
     def __reduce__(self) -> Any:
+        segment, bell = self._segment, self._bell
         self._check_closed()
+        # References, as long as the numbers are in use: another thread may close the end.
+        memory, sock = segment.lend(self), bell.lend()
         return _rebuild, (
-            reduction.DupFd(self._segment.lend(self)),
-            reduction.DupFd(self._bell.fileno()),
+            reduction.DupFd(memory.fileno()),
+            reduction.DupFd(sock.fileno()),
             *self._rings,
             self._readable,
             self._writable,
@@ -426,23 +440,14 @@ def Pipe(
         write_size = max(1, check_int("size", size) // 4)
     pages, threshold, max_pages = check_sizes(size, write_size, max_size)
     rings = 2 if duplex else 1
-    segment = Segment.create(rings, max(pages, max_pages))
-    for number in range(rings):
-        ring = _parts(segment, number)[0]
-        control.first_settings(ring, pages, threshold, policy)
-        ring.view[PAGES] = min(pages, FIRST_PAGES)
-    left, right = doorbells()
+    segment = Segment.create(rings, max(pages, max_pages), closed_handle)
+    kept = [parts(segment, number, ByteRing) for number in range(rings)]
+    for locks in kept:
+        control.first_settings(locks.ring, pages, threshold, policy)
+        locks.ring.view[PAGES] = min(pages, FIRST_PAGES)
+    left, right = doorbells(closed_handle)
     first = Connection(segment, left, 0, 1 if duplex else -1, spin)
     return first, Connection(segment, right, 1 if duplex else -1, 0, spin)
-
-
-def _parts(segment: Segment, number: int) -> tuple[ByteRing, Locks]:
-    """A ring and its locks, made once for all ends of this process."""
-    if number not in segment.parts:
-        ring = ByteRing(segment, number)
-        segment.parts[number] = ring, Locks(segment, number)
-    parts: tuple[ByteRing, Locks] = segment.parts[number]
-    return parts
 
 
 def _rebuild(
@@ -455,12 +460,10 @@ def _rebuild(
     spin: float | None,
 ) -> Connection:
     """An end that has come from another process."""
-    fd = memory.detach()
-    try:
-        segment = Segment.attach(fd)
-    except BaseException:
-        os.close(fd)
-        raise
-    connection = Connection(segment, Doorbell.adopt(socket.detach()), inward, outward, spin)
+    received = owned(memory.detach)
+    sock = adopted(socket.detach)
+    segment = Segment.attach(received, closed_handle)
+    connection = Connection(segment, Doorbell(sock, closed_handle), inward, outward, spin)
+    segment.keep(received)
     connection._readable, connection._writable = readable, writable
     return connection

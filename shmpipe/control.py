@@ -159,7 +159,7 @@ def refresh_others(segment: Segment, side: Side) -> None:
     (Only a writers' end can take its own POLLOUT back, so in other processes that waits for its
     next call.)
     """
-    for other in list(segment.sides):
+    for other in segment.sides.all():
         if other is not side:
             other.level_changed()
 

@@ -37,17 +37,26 @@ one call on the end puts right; never one that is missing.
 The reader's fd is an epoll instance over {its socket, a private eventfd}: the eventfd lets a
 process that starts to watch with data already there declare itself readable (readers cannot send
 tokens to themselves).  The writer's fd is its socket.
+
+Closing.  Who uses a descriptor has a reference to its owner (see ``descriptors``), so a close by
+another thread cannot pull it away, nor let its number come to mean another file in the middle.
+After it a call that finds no socket any more fails with ``closed()`` where it needs an answer.
+What it only tells the other side goes nowhere.
 """
 
 from __future__ import annotations
 
+import _socket
 import os
 import select
 import socket
-import threading
-import weakref
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, repeat
+from typing import Any
 
+from .descriptors import Descriptor, owned
+from .living import Living
 from .primitives import POLLERR, POLLHUP, POLLOUT, poll_fd
 
 PLUGGED = 0x80
@@ -58,52 +67,71 @@ _PEEK = socket.MSG_DONTWAIT | socket.MSG_PEEK
 _SMALL, _LARGE = 1, 1 << 16  # send buffers, in bytes; the kernel raises 1 to its minimum
 
 
-def doorbells() -> tuple[Doorbell, Doorbell]:
-    """A connected pair."""
-    left, right = socket.socketpair()
-    return Doorbell.adopt(left.detach()), Doorbell.adopt(right.detach())
-
-
-class _Socket(socket.socket):
-    """A socket that closes without a warning when an end is found in garbage, as ends do."""
+class Socket(_socket.socket):
+    """One socket of a pair, closed with the last reference to it."""
 
     __slots__ = ()
+    # A C method, which no handler can interrupt; and it closes without a warning, as ends do.
+    __del__ = _socket.socket.close
 
-    def __del__(self) -> None:
-        self.close()
+
+def _sockets(numbers: Iterator[int]) -> tuple[Socket, ...]:
+    """Owners for descriptors that are made while this goes on.
+
+    If by C functions, no handler can run between a number and its owner (see ``descriptors``).
+    """
+    unix, stream = repeat(int(socket.AF_UNIX)), repeat(int(socket.SOCK_STREAM))
+    return tuple(map(Socket, unix, stream, repeat(0), numbers))
+
+
+def adopted(detach: Callable[[], int]) -> Socket:
+    """The socket whose descriptor ``detach()`` returns."""
+    return _sockets(islice(iter(detach, None), 1))[0]
+
+
+def doorbells(closed: Callable[[], Exception]) -> tuple[Doorbell, Doorbell]:
+    """A connected pair; ``closed`` makes the error of a call on a closed end."""
+    pair: Iterator[Any] = chain.from_iterable(iter(_socket.socketpair, None))
+    left, right = _sockets(map(_socket.socket.detach, islice(pair, 2)))
+    return Doorbell(left, closed), Doorbell(right, closed)
 
 
 class Doorbell:
     """One end's socket, and what is made from it when somebody watches."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    def __init__(self, sock: Socket, closed: Callable[[], Exception]) -> None:
         # Whatever socket.setdefaulttimeout() says; every call below is non-blocking by itself.
         sock.setblocking(True)
-        self.narrow()
-        self._epoll: select.epoll | None = None
-        self._bell = -1
+        self.sock: Socket | None = sock  # None: this end is closed
+        self.closed = closed
+        self._held: list[Socket] = []  # once for every call that keeps it open
+        self._watch: tuple[select.epoll, Descriptor] | None = None  # with the eventfd
         self._bell_rung = False
         self._shared = False  # with a forked process: what this one knows of it may be wrong
-        self._users = threading.RLock()  # reentrant: a signal handler may close the end
-        self._holds = 0
-        self._closing: bool = False
-        _bells.add(self)
+        self.narrow()
+        _bells.add(id(self), self)
 
-    @classmethod
-    def adopt(cls, fd: int) -> Doorbell:
-        """From the descriptor of a connected socket, which is the doorbell's to close."""
-        return cls(_Socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd))
+    def _open_one(self) -> Socket:
+        """The socket, if the end is open or a call keeps it open."""
+        sock = self._if_open()
+        if sock is None:
+            raise self.closed()
+        return sock
 
-    def fileno(self) -> int:
-        return self.sock.fileno()
+    def _if_open(self) -> Socket | None:
+        sock = self.sock
+        if sock is None:
+            held = self._held[-1:]
+            return held[0] if held else None
+        return sock
 
     # --- hang-up ---------------------------------------------------------------------------------
 
     def hung_up(self) -> bool:
         """Whether no process holds the other end any more (one system call)."""
+        sock = self.sock or self._open_one()
         try:
-            self.sock.send(b"", _FLAGS)
+            sock.send(b"", _FLAGS)
         except (BrokenPipeError, ConnectionResetError):
             return True
         except BlockingIOError:
@@ -119,8 +147,11 @@ class Doorbell:
         ``ticket``, a ring that answers it (rule 1).  Without a ticket there is data, and one token
         is left for it (rule 4).
         """
+        sock = self._if_open()
+        if sock is None:
+            return
         try:
-            queue = self.sock.recv(_MOST_TOKENS, _PEEK)
+            queue = sock.recv(_MOST_TOKENS, _PEEK)
             stale = 0
             for token in queue:
                 if token & PLUGGED:
@@ -132,133 +163,147 @@ class Doorbell:
             if ticket is None and stale == len(queue):
                 stale -= 1
             if stale > 0:
-                self.sock.recv(stale, socket.MSG_DONTWAIT)
+                sock.recv(stale, socket.MSG_DONTWAIT)
         except (BlockingIOError, ConnectionResetError):
             pass
 
     def watch_fd(self) -> int:
         """The reader's descriptor, made on first use."""
-        if self._epoll is None:
+        sock, watch = self._open_one(), self._watch
+        if watch is None:
             epoll = select.epoll(1)
-            try:
-                bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                try:
-                    epoll.register(self.sock.fileno(), select.EPOLLIN)
-                    epoll.register(bell, select.EPOLLIN)
-                except BaseException:
-                    os.close(bell)
-                    raise
-            except BaseException:
-                epoll.close()
-                raise
-            self._bell = bell
-            self._epoll = epoll
-        return self._epoll.fileno()
+            bell = owned(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            epoll.register(sock.fileno(), select.EPOLLIN)
+            epoll.register(bell.fileno(), select.EPOLLIN)
+            self._watch = watch = epoll, bell
+        return watch[0].fileno()
 
     def ring_self(self) -> None:
         """Declare this process's descriptor readable."""
-        if self._epoll is not None:
-            os.eventfd_write(self._bell, 1)
+        watch = self._watch
+        if watch is not None:
+            os.eventfd_write(watch[1].fileno(), 1)
             self._bell_rung = True
 
     def hush(self) -> None:
         """Take that back."""
-        if self._epoll is not None and (self._bell_rung or self._shared):
+        watch = self._watch
+        if watch is not None and (self._bell_rung or self._shared):
             self._bell_rung = False
             try:
-                os.eventfd_read(self._bell)
+                os.eventfd_read(watch[1].fileno())
             except BlockingIOError:
                 pass
 
     # --- the writers' side -----------------------------------------------------------------------
 
+    def writer_fd(self) -> int:
+        """The writer's descriptor."""
+        return self._open_one().fileno()
+
     def ring(self, ticket: int) -> None:
         """Make the reader's socket readable."""
+        sock = self._if_open()
+        if sock is None:
+            return
         try:
-            self.sock.send(bytes((ticket & _NUMBER,)), _FLAGS)
+            sock.send(bytes((ticket & _NUMBER,)), _FLAGS)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
             pass  # readable already, or nobody there
 
     def narrow(self) -> None:
         """Let few tokens make this socket unwritable (again)."""
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SMALL)
+        self._set_send_buffer(_SMALL)
 
     def is_open(self) -> bool:
         """Whether this socket shows writable, with a reader at the other end."""
-        shown = poll_fd(self.sock.fileno(), POLLOUT, 0)
+        sock = self._if_open()
+        if sock is None:
+            return False
+        shown = poll_fd(sock.fileno(), POLLOUT, 0)
         return shown > 0 and bool(shown & POLLOUT) and not shown & (POLLHUP | POLLERR)
 
     def plug(self, number: int) -> None:
         """Make this socket unwritable, unless the reader is gone."""
         token = bytes((PLUGGED | (number & _NUMBER),))
         for _ in range(_MOST_TOKENS):
-            if not self.is_open():
+            sock = self._if_open()
+            if sock is None or not self.is_open():
                 return
             try:
-                self.sock.send(token, _FLAGS)
+                sock.send(token, _FLAGS)
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
                 return
 
     def open(self) -> None:
         """Make the writer's own socket writable again, whatever lies in it."""
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGE)
+        self._set_send_buffer(_LARGE)
+
+    def _set_send_buffer(self, size: int) -> None:
+        sock = self._if_open()
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
     # --- sleeping and closing --------------------------------------------------------------------
 
     def sleep(self, events: int, seconds: float | None, others: Sequence[int]) -> int:
         """Poll this end's socket, and others beside it; the caller holds it."""
-        return poll_fd(self.sock.fileno(), events, seconds, others)
+        return poll_fd(self._open_one().fileno(), events, seconds, others)
 
     def hold(self) -> None:
-        """Until ``let_go()``, close() is put off: as with the kernel's pipe, a call that is asleep
-        keeps the end open, and its descriptors' numbers cannot come to mean something else.
+        """Until ``let_go()``, the socket stays open: as with the kernel's pipe, a call that is
+        asleep keeps its end, and finishes with it although another thread has closed it.
         """
-        with self._users:
-            self._holds += 1
+        self._held.append(self._open_one())
 
     def let_go(self) -> None:
         """Also for a call that was interrupted before its ``hold()`` counted."""
-        with self._users:
-            self._holds = max(0, self._holds - 1)
-            if not self._holds:
-                self._close_if_wanted()
+        if self._held:
+            self._held.pop()
+
+    def lend(self) -> Socket:
+        """The socket, to be handed over by whoever keeps the reference meanwhile."""
+        return self._open_one()
 
     def close(self) -> None:
-        """Give up the descriptors, once no call holds them."""
-        with self._users:
-            self._closing = True
-            if not self._holds:
-                self._close_if_wanted()
+        """Give up the descriptors; who is using one finishes with it.  Again: nothing."""
+        self.sock = None
+        self._watch = None
 
-    def _close_if_wanted(self) -> None:
-        if not self._closing:
-            return
-        self.sock.close()
-        if self._epoll is not None:
-            self._epoll.close()
-            os.close(self._bell)
-            self._epoll = None
-            self._bell = -1
+    def _after_fork(self, alone: bool) -> None:
+        """In the child, calls that other threads of the parent are in do not go on.
 
-    def __del__(self) -> None:
-        if hasattr(self, "_closing"):
-            self.close()
+        But their references stay for good, so those must not be owners.
+        """
+        self._shared = True
+        if not alone:
+            held, self._held = self._held, []
+            sock = self.sock
+            if sock is not None:
+                self.sock = adopted(sock.detach)
+            for sock in held:
+                sock.close()  # of one that was closed already; otherwise it has been detached
 
 
-_bells: weakref.WeakSet[Doorbell] = weakref.WeakSet()
+_bells: Living[Doorbell] = Living()
+_alone = True  # whether the process that forks has no other thread
 
 
 def _before_fork() -> None:
-    for bell in _bells:
+    global _alone
+    _alone = len(sys._current_frames()) == 1
+    _mark_shared()
+
+
+def _mark_shared() -> None:
+    for bell in _bells.all():
         bell._shared = True
 
 
 def _after_fork() -> None:
-    """Calls that threads of the parent are in are not in the child."""
-    for bell in list(_bells):
-        bell._users = threading.RLock()
-        bell._holds = 0
-        bell._close_if_wanted()
+    for bell in _bells.all():
+        bell._after_fork(_alone)
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+# Afterwards once more: another thread may have made some in between.
+os.register_at_fork(before=_before_fork, after_in_parent=_mark_shared, after_in_child=_after_fork)

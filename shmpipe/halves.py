@@ -40,7 +40,7 @@ class Half:
         side = self._open_side()
         if cmd == control.F_SETFL:
             raise OSError(errno.EINVAL, "connections have no flags to set; see try_send_bytes()")
-        segment = self._connection._segment
+        segment = side.ring.segment
         flags = WR_FLAGS if self._access else RD_FLAGS
         result = control.command(side, flags, self._access, cmd, arg, segment.max_pages)
         if cmd in (control.F_SETPIPE_SZ, control.F_SETPIPE_WRITE_SZ):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from .descriptors import Descriptor, owned
+
 _TIME_BITS = 40
 
 
@@ -36,18 +38,15 @@ def is_alive(other: int) -> bool:
     return now is not None and (not started or now & ((1 << _TIME_BITS) - 1) == started)
 
 
-def watch(other: int) -> int | None:
-    """A descriptor that becomes readable when a process ends; None: it has, or is this one."""
+def watch(other: int) -> Descriptor | None:
+    """What becomes readable when a process ends; None: it has, or is this one."""
     if other == token:
         return None
     try:
-        fd = os.pidfd_open(other >> _TIME_BITS)
+        process = owned(os.pidfd_open, other >> _TIME_BITS)
     except ProcessLookupError:
         return None
-    if is_alive(other):
-        return fd
-    os.close(fd)  # somebody else has its number by now
-    return None
+    return process if is_alive(other) else None  # somebody else may have its number by now
 
 
 token = _own_token()

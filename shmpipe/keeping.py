@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import weakref
-
 from .assembling import Assembly
+from .living import Living
 from .segment import Segment
 
 
@@ -13,13 +11,11 @@ class Keeper:
     """The assembly counts only while R_KEEPER names this process; under the readers' turn."""
 
     assembly: Assembly | None = None
-    ends = 0  # open ends of this process that receive from the ring
 
 
-_keepers: weakref.WeakValueDictionary[tuple[int, int, int], Keeper] = weakref.WeakValueDictionary()
+_keepers: Living[Keeper] = Living()
 
 
 def keeper_of(segment: Segment, ring: int) -> Keeper:
-    """The one keeper of a ring, also where the process has mapped its segment more than once."""
-    status = os.fstat(segment.fd)
-    return _keepers.setdefault((status.st_dev, status.st_ino, ring), Keeper())
+    """The one keeper of a ring."""
+    return _keepers.add((segment.key, ring), Keeper())

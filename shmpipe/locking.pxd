@@ -15,7 +15,7 @@ cdef class SideLock(Semaphore):
     cdef public int mine
     cdef public Semaphore door
     cdef public ThreadLock local
-    cdef public object arrived, repair
+    cdef public object sides
     cdef public bint owed
 
     @cython.locals(local=ThreadLock)

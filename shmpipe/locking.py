@@ -15,9 +15,9 @@ got the lock meanwhile is odd in the second look or has counted.  Whoever finds 
 semaphore for the dead.  A live process is never taken for dead, however long it stands still: its
 thread may be waiting for Python's own lock, stopped, or in a debugger.
 
-Within a process, the threads come one after the other (``local``), so the number has one writer.
-Takers-over exclude each other by a record lock on the segment, which the kernel drops when its
-owner dies.
+Within a process there is one object for each lock, whatever ends it is used through (``parts()``),
+and its threads come one after the other (``local``), so the number has one writer.  Takers-over
+exclude each other by the segment's file lock, which the kernel drops when its owner dies.
 
 Use:
 
@@ -32,7 +32,7 @@ Use:
 loaded after it.  Python runs signal handlers between bytecodes.  One that raises may leave
 ``local`` behind (since Python 3.11 not the semaphore): the next caller finds that no frame of
 this process is inside, and clears up.  One that uses the same end while its thread is inside gets
-RuntimeError.
+RuntimeError; so does a finalizer, which the garbage collector runs in the middle of everything too.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from . import identity, primitives
+from .living import Living
 from .primitives import SIGNALS_ANYWHERE, Semaphore, ThreadLock
-from .recordlock import RecordLock
 from .segment import (
     RD_LOCK,
     RD_TURN,
@@ -58,6 +57,7 @@ from .segment import (
     WR_TURN_DOOR,
     WR_WAIT,
     Segment,
+    all_segments,
 )
 
 ONE_COPY = 0.005  # seconds: more than it takes to copy what a ring holds
@@ -67,11 +67,9 @@ _DOORS = {RD_TURN: RD_TURN_DOOR, WR_TURN: WR_TURN_DOOR}
 _STILL = 0.005  # seconds between the two looks; a store is visible within microseconds
 _LOCKS = (RD_LOCK, WR_LOCK, RD_TURN, WR_TURN)
 
-_locks: weakref.WeakSet[SideLock] = weakref.WeakSet()
-
 
 class SideLock(Semaphore):
-    """One lock of one ring; shared by all ends that this process has made together."""
+    """One lock of one ring; shared by all ends that this process has."""
 
     segment: Segment
     ring: int
@@ -80,9 +78,10 @@ class SideLock(Semaphore):
     mine: int  # where this process's number is; -1: it has no place yet
     door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
     local: Any  # a ThreadLock, which knows its thread
-    arrived: Callable[[], None] | None  # called before this process takes the lock at all
     owed: bool  # this process has taken the lock over, and has not made the repair yet
-    repair: Callable[[], None] | None  # gives the wakes that a dead holder may have owed
+    # The open sides in this process that act under this lock, by id.  One of them is told when this
+    # process takes the lock at all, and gives the wakes that a dead holder may have owed.
+    sides: Living[Any]
 
     @classmethod
     def of(cls, segment: Segment, ring: int, word: int) -> SideLock:
@@ -94,19 +93,19 @@ class SideLock(Semaphore):
         self.segment = segment
         self.ring = ring
         self.index = ring * len(_LOCKS) + _LOCKS.index(word)
-        self.numbers = primitives.as_numbers(segment.numbers)
+        self.numbers = primitives.as_numbers(segment.places.numbers)
         self.mine = -1
         self.local = ThreadLock()
         self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
         self.owed = False
-        self.repair = self.arrived = None
-        _locks.add(self)
+        self.sides = Living()
 
     def enter(self, deadline: float | None = None) -> None:
         """Take the lock.
 
         TimeoutError: ``time.monotonic()`` has reached ``deadline``, and whoever has the lock has
-        had ONE_COPY to go on.  RuntimeError: this thread is inside already (a signal handler).
+        had ONE_COPY to go on.  RuntimeError: this thread is inside already (this is a signal
+        handler or a finalizer).
         """
         local = self.local
         if local._is_owned() or not local.acquire(False):
@@ -114,8 +113,8 @@ class SideLock(Semaphore):
         try:
             if self.mine < 0:
                 self.mine = self.segment.place(self.index)
-                if self.arrived is not None:
-                    self.arrived()
+                for side in self.sides.all()[:1]:
+                    side.arrived()
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
             if not self.acquire(False):
                 self._contend(deadline)
@@ -143,8 +142,8 @@ class SideLock(Semaphore):
         self.local.release()
         if self.owed:
             self.owed = False
-            if self.repair is not None:
-                self.repair()  # it may take this lock itself
+            for side in self.sides.all()[:1]:
+                side.repair()  # it may take this lock itself
 
     def _contend(self, deadline: float | None) -> None:
         """Wait for another process."""
@@ -163,7 +162,7 @@ class SideLock(Semaphore):
             if deadline is not None and now >= deadline:
                 raise TimeoutError("timed out waiting for another call on the same end")
             if now >= look:
-                self._look_for_the_dead()
+                self.segment.exclusively(self._look_for_the_dead)
                 look = time.monotonic() + PATIENCE
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
             if self.acquire(False):
@@ -171,30 +170,29 @@ class SideLock(Semaphore):
 
     def _look_for_the_dead(self) -> None:
         """Post the semaphore if it is lost, and make everybody look who may be owed a wake."""
-        with RecordLock(self.segment.fd):
-            counts, lost = self._dead_holders()
-            if not lost:
-                return
-            time.sleep(_STILL)
-            if self._dead_holders() != (counts, lost):
-                return
-            if self.acquire(False):  # one of the dead did not have it after all
-                self.release()
-            else:
-                # A second handle: this one must not count a release it never acquired.
-                Semaphore.at(self.address, self.keep).release()
-            for at in lost:
-                self.numbers[at] = 0
-            for word in (RD_WAIT, WR_WAIT):
-                self.segment.semaphore(self.ring, word).release()
-        self.owed = True
+        counts, lost = self._dead_holders()
+        if not lost:
+            return
+        time.sleep(_STILL)
+        if self._dead_holders() != (counts, lost):
+            return
+        self.owed = True  # first: a repair too many does no harm
+        if self.acquire(False):  # one of the dead did not have it after all
+            self.release()
+        else:
+            # A second handle: this one must not count a release it never acquired.
+            Semaphore.at(self.address, self.keep).release()
+        for at in lost:
+            self.numbers[at] = 0
+        for word in (RD_WAIT, WR_WAIT):
+            self.segment.semaphore(self.ring, word).release()
 
     def _dead_holders(self) -> tuple[list[int], list[int]]:
         """How often each process has had the lock, and which numbers of the dead are odd.
 
         The second list is empty also if somebody alive may have it, or be just trying.
         """
-        numbers = self.segment.numbers_of(self.index)
+        numbers = self.segment.places.numbers_of(self.index)
         odd = [(token, at) for token, at in numbers if self.numbers[at] & 1]
         alive = any(identity.is_alive(token) for token, _ in odd)
         return [self.numbers[at] >> 1 for _, at in numbers], [] if alive else [at for _, at in odd]
@@ -214,7 +212,9 @@ class SideLock(Semaphore):
         local = self.local
         if local._is_owned():
             if not SIGNALS_ANYWHERE or _is_inside_below(self):
-                raise RuntimeError("reentrant call on a pipe end, from a signal handler")
+                raise RuntimeError(
+                    "reentrant call on a pipe end, from a signal handler or a finalizer (__del__)"
+                )
             self._clear_up()
         deadline = _at_least_one_copy(deadline)
         orphaned = 0
@@ -278,22 +278,37 @@ def _is_inside(frame: FrameType | None, lock: SideLock) -> bool:
 
 
 class Locks:
-    """Both side locks of a ring, and the turns that frames of several rounds hold."""
+    """A ring as this process has it, with its side locks, and the turns that long frames hold."""
 
-    def __init__(self, segment: Segment, ring: int) -> None:
-        self.reader = SideLock.of(segment, ring, RD_LOCK)
-        self.writer = SideLock.of(segment, ring, WR_LOCK)
-        self.reader_turn = SideLock.of(segment, ring, RD_TURN)
-        self.writer_turn = SideLock.of(segment, ring, WR_TURN)
+    def __init__(self, ring: Any) -> None:
+        segment, number = ring.segment, ring.index
+        self.ring = ring
+        self.reader = SideLock.of(segment, number, RD_LOCK)
+        self.writer = SideLock.of(segment, number, WR_LOCK)
+        self.reader_turn = SideLock.of(segment, number, RD_TURN)
+        self.writer_turn = SideLock.of(segment, number, WR_TURN)
+
+    def all(self) -> tuple[SideLock, ...]:
+        return self.reader, self.writer, self.reader_turn, self.writer_turn
+
+
+def parts(segment: Segment, number: int, kind: Callable[[Segment, int], Any]) -> Locks:
+    """A ring of ``kind`` and its locks, the same for all ends that this process has."""
+    found: Locks | None = segment.parts.get(number)
+    if found is None:
+        found = segment.parts.add(number, Locks(kind(segment, number)))
+    return found
 
 
 def _after_fork() -> None:
     """What the threads of the parent held, the child's do not; and it has no places yet."""
-    for lock in _locks:
-        lock._after_fork()
-        lock.local = ThreadLock()
-        lock.mine = -1
-        lock.segment.my_place = -1
+    for segment in all_segments():
+        segment.places.forget()
+        for locks in segment.parts.all():
+            for lock in locks.all():
+                lock._after_fork()
+                lock.local = ThreadLock()
+                lock.mine = -1
 
 
 os.register_at_fork(after_in_child=_after_fork)

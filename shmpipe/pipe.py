@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import control, stream
 from .arguments import as_bytes, check_int, check_sizes, check_spin, check_wake
-from .doorbell import Doorbell, doorbells
-from .locking import Locks
+from .descriptors import owned
+from .doorbell import Doorbell, adopted, doorbells
+from .locking import parts
 from .pagering import PageRing
 from .readers import ReaderSide
 from .segment import RD_FLAGS, WR_FLAGS, Segment
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 
+def closed_file() -> Exception:
+    return ValueError("I/O operation on closed file")
+
+
 class PipeEnd(io.RawIOBase):
     """What both ends of a pipe have in common.
 
@@ -31,20 +36,19 @@ class PipeEnd(io.RawIOBase):
     inherited by ``os.fork()`` and passed to ``multiprocessing`` processes under every start method.
     """
 
-    _side: Any = None  # also for close() on an end whose construction failed
+    _side: Any = None  # also for close() on an end whose construction failed, or that is closed
     _flags_word = 0
     _access = 0
 
     def __init__(self, segment: Segment, side: Any, max_pages: int) -> None:
-        self._segment = segment
         self._max_pages = max_pages
         self._side = side
-        segment.sides.add(side)
+        segment.sides.add(id(side), side)
 
     def _open_side(self) -> Any:
         side = self._side
         if side is None or self.closed:
-            raise ValueError("I/O operation on closed file")
+            raise closed_file()
         return side
 
     # --- as io.FileIO ----------------------------------------------------------------------------
@@ -103,23 +107,21 @@ class PipeEnd(io.RawIOBase):
 
         The other end sees EOF, or EPIPE, once no process holds this end any more.
         """
-        if self.closed:
-            return
         try:
             super().close()
         finally:
-            side, self._side = self._side, None
-            if side is not None:
+            side = self._side
+            if side is not None:  # also if an exception has ended the last attempt half-way
                 side.leave()
-                self._segment.sides.discard(side)
-                self._segment.drop(self)
-                del self._segment  # with the last end in this process the mapping goes
+                side.ring.segment.drop(self)
+                self._side = None  # with the last end in this process the mapping goes
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__qualname__}"
-        if self._side is None:
+        try:
+            return f"<{name} mode={self.mode!r} size={self._fcntl(control.F_GETPIPE_SZ, 0)}>"
+        except ValueError:
             return f"<{name} [closed]>"
-        return f"<{name} mode={self.mode!r} size={self._fcntl(control.F_GETPIPE_SZ, 0)}>"
 
     # --- beyond it -------------------------------------------------------------------------------
 
@@ -131,7 +133,7 @@ class PipeEnd(io.RawIOBase):
         side = self._open_side()
         result = control.command(side, self._flags_word, self._access, cmd, arg, self._max_pages)
         if cmd in (control.F_SETPIPE_SZ, control.F_SETPIPE_WRITE_SZ):
-            control.refresh_others(self._segment, side)
+            control.refresh_others(side.ring.segment, side)
         return result
 
     def _ioctl(self, request: int) -> int:
@@ -268,12 +270,12 @@ def pipe(
     policy = check_wake(wake)
     spin = check_spin(spin)
     pages, threshold, max_pages = check_sizes(size, write_size, max_size)
-    segment = Segment.create(1, max(pages, max_pages))
-    ring = PageRing(segment, 0)
+    segment = Segment.create(1, max(pages, max_pages), closed_file)
+    locks = parts(segment, 0, PageRing)
+    ring = locks.ring
     control.first_settings(ring, pages, threshold, policy)
     ring.view[RD_FLAGS] = ring.view[WR_FLAGS] = flags
-    reader_bell, writer_bell = doorbells()
-    locks = Locks(segment, 0)
+    reader_bell, writer_bell = doorbells(closed_file)
     return (
         PipeReader(segment, ReaderSide(ring, locks, reader_bell, spin), max_pages),
         PipeWriter(segment, WriterSide(ring, locks, writer_bell, spin), max_pages),
@@ -309,10 +311,12 @@ def ioctl(end: PipeEnd, request: int) -> int:
 
 def _reduce(end: PipeReader | PipeWriter) -> Any:
     side = end._open_side()
+    # References, as long as the numbers are in use: another thread may close the end.
+    memory, sock = side.ring.segment.lend(end), side.bell.lend()
     return _rebuild, (
         type(end),
-        reduction.DupFd(end._segment.lend(end)),
-        reduction.DupFd(side.bell.fileno()),
+        reduction.DupFd(memory.fileno()),
+        reduction.DupFd(sock.fileno()),
         end._max_pages,
         side.spin_choice,
     )
@@ -320,15 +324,12 @@ def _reduce(end: PipeReader | PipeWriter) -> Any:
 
 def _rebuild(kind: Any, memory: Any, socket: Any, max_pages: int, spin: float | None) -> PipeEnd:
     """An end that has come from another process."""
-    fd = memory.detach()
-    try:
-        segment = Segment.attach(fd)
-    except BaseException:
-        os.close(fd)
-        raise
-    bell = Doorbell.adopt(socket.detach())
-    ring = PageRing(segment, 0)
+    received = owned(memory.detach)
+    sock = adopted(socket.detach)
+    segment = Segment.attach(received, closed_file)
+    locks = parts(segment, 0, PageRing)
     side = ReaderSide if issubclass(kind, PipeReader) else WriterSide
-    locks = Locks(segment, 0)
-    end: PipeEnd = kind(segment, side(ring, locks, bell, spin), min(max_pages, segment.max_pages))
+    made = side(locks.ring, locks, Doorbell(sock, closed_file), spin)
+    end: PipeEnd = kind(segment, made, min(max_pages, segment.max_pages))
+    segment.keep(received)
     return end

@@ -6,6 +6,7 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 from __future__ import annotations
 
 from . import primitives
+from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import Locks
 from .policies import EDGE_HALF, fires
@@ -43,7 +44,7 @@ class ReaderSide(Side):
     def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.reader
-        self.lock.repair = self.resized
+        self.lock.sides.add(id(self), self)
 
     # --- under the lock --------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ class ReaderSide(Side):
             bell.ring_self()
         return fd
 
-    def sleep(self, kind: int, seconds: float | None, others: list[int]) -> int:
+    def sleep(self, kind: int, seconds: float | None, others: list[Descriptor]) -> int:
         """Sleep, armed as ``kind``: WOKEN, TIMED_OUT, INTERRUPTED or DIED."""
         if kind == SHORT:
             limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
@@ -199,14 +200,17 @@ class ReaderSide(Side):
             self.write_wait.release()
         self.unplug(True)
 
+    def repair(self) -> None:
+        """A reader died after it may have freed something: wake the writers for it."""
+        self.resized()
+
     def level_changed(self) -> None:
         """The mark for POLLOUT has moved; sleepers are not woken by that."""
         self.unplug(False)
 
     def leave(self) -> None:
         """This process closes its end: a sleeping writer will look whether it was the last."""
-        self.lock.repair = None
-        self.bell.close()
+        self._let_go()
         self.words[RD_LEFT] = 1
         if self.words[WR_SLEEPERS]:
             self.write_wait.release()

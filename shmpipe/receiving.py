@@ -15,6 +15,7 @@ from typing import Any
 from . import identity
 from .assembling import Assembly, Plain, Room
 from .bytering import ByteRing, aligned
+from .descriptors import Descriptor
 from .frames import ABORT, DATA, OBJECT, PART, WHOLE, close_stream, remaining
 from .keeping import Keeper
 from .locking import Locks
@@ -64,7 +65,6 @@ class Receiver:
         self.turn = locks.reader_turn
         self.assemble = assemble  # of a size -> where an OBJECT message comes together
         self.keeper = keeper
-        keeper.ends += 1
 
     def receive(
         self, room: memoryview | None, deadline: float | None, most: int | None = None
@@ -215,7 +215,7 @@ class Receiver:
             words[R_SPINS] += 1
             return True
         asleep, kind, slept = NOT, SHORT, False
-        others: list[int] = []  # descriptors of the other processes, for a long sleep
+        others: list[Descriptor] = []  # the other processes, for a long sleep
         try:
             while True:
                 lock.enter(deadline)
@@ -330,7 +330,7 @@ class Receiver:
         if assembly is None:
             return
         hopeless = isinstance(error, OSError) and error.errno == EBADMSG
-        if hopeless or isinstance(error, MemoryError) or not self.keeper.ends:
+        if hopeless or isinstance(error, MemoryError) or not self.lock.sides.all():
             self._lose()
         elif isinstance(assembly, Room):
             self.keeper.assembly = assembly.moved()
@@ -424,13 +424,12 @@ class Receiver:
             raise TimeoutError("timed out waiting for the rest of a message")
 
     def forget(self) -> None:
-        """An end is closed.  With the last one, what this process has of a stream is lost.
+        """The side has left.  With the last one, what this process has of a stream is lost.
 
         (Unless a call of another thread is still at work: it sees to that itself.)
         """
-        self.keeper.ends -= 1
         mine = self.words[R_KEEPER] == identity.token
-        if mine and not self.keeper.ends and self.words[RD_TURN_BY] != identity.token:
+        if mine and not self.lock.sides.all() and self.words[RD_TURN_BY] != identity.token:
             self._lose()
 
 

@@ -3,10 +3,11 @@
 The layout is written down once, here, and grouped by *who writes a word*: a cache line has one
 writing side, so a side that only works never takes a line away from the other one.
 
-    byte 0     header: magic, layout version, page size, number of rings, most pages of a ring
+    byte 0     header: magic, layout version, page size, number of rings, most pages of a ring, and
+               a random word
     1024       control block of ring 0: LINES cache lines of eight 64-bit words
     1024 + k   control block of ring k
-    4096       places: a cache line for each process that uses the segment (see locking)
+    4096       places: a cache line for each process that uses the segment (see places)
     20480      slot tables: one 32-bit fill per page, for each ring
     ...        page-aligned data of each ring
 """
@@ -16,13 +17,15 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import weakref
-from errno import EAGAIN, EBADMSG
+from collections.abc import Callable
+from errno import EBADMSG
 from typing import Any
 
-from . import identity
+from .descriptors import Descriptor, owned
+from .filelock import exclusively
+from .living import Living
+from .places import PLACE_BYTES, PLACES, Places
 from .primitives import SEM_BYTES, Semaphore, address_of, map_shared, semaphore_image
-from .recordlock import RecordLock
 
 PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
@@ -68,55 +71,53 @@ _VERSION = 1
 _RING0 = 1024
 _RING_BYTES = LINES * LINE * 8
 _PLACES = 4096
-_MAX_PLACES = 256
-_TABLES = _PLACES + _MAX_PLACES * 64
+_TABLES = _PLACES + PLACES * PLACE_BYTES
 _MAX_RINGS = 2
 
-_EMPTY_PLACE = memoryview(bytes(56)).cast("Q")
 _FREE = semaphore_image(1)
 _TAKEN = semaphore_image(0)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class Segment:
-    """One mapping of a segment, with its file descriptor.
+    """A segment as this process has it: one mapping for all ends that it holds of the pipe.
 
-    The mapping goes when the last window or semaphore on it goes; ``close()`` gives up only the
-    descriptor, so a thread that is still inside a call never touches unmapped memory.
+    The mapping goes when the last window or semaphore on it goes.  ``drop()`` of the last end gives
+    up only the descriptor, so a thread that is still inside a call never touches unmapped memory.
     """
 
-    my_place = -1
-    fd = -1  # all also for an object whose construction failed
-    _lent: dict[int, int] = {}  # noqa: RUF012
-
-    def __init__(self, fd: int, rings: int, max_pages: int) -> None:
+    def __init__(
+        self, memory: Descriptor, rings: int, max_pages: int, closed: Callable[[], Exception]
+    ) -> None:
+        """``closed`` makes the error of a call on a closed end."""
+        self.memory: Descriptor | None = memory
         self.rings = rings
         self.max_pages = max_pages
-        self.map = map_shared(fd, _size(rings, max_pages))
-        self.parts: dict[int, Any] = {}  # what the ends in this process share, by ring
-        self._lent = {}
-        self.fd = fd  # from here on ours to close
+        self.closed = closed
+        self.map = map_shared(memory.fileno(), _size(rings, max_pages))
         self.address = address_of(self.map)
         self._bytes = memoryview(self.map)
         self.header = self._bytes[:64].cast("Q")
-        self.numbers = self._bytes[_PLACES:_TABLES].cast("I")
-        self.my_place = -1
-        self.sides: weakref.WeakSet[Any] = weakref.WeakSet()  # the open ends in this process
+        self.places = Places(self._bytes[_PLACES:_TABLES])
+        self.sides: Living[Any] = Living()  # of the open ends in this process, by id
+        self.parts: Living[Any] = Living()  # what these share, by ring
+        self._lent: dict[int, Descriptor] = {}  # what each end hands over, by id
+        self.key = (0, 0, 0)
 
     @classmethod
-    def create(cls, rings: int, max_pages: int) -> Segment:
+    def create(cls, rings: int, max_pages: int, closed: Callable[[], Exception]) -> Segment:
         """A new segment for ``rings`` rings of up to ``max_pages`` pages; memory comes on use."""
-        fd = os.memfd_create("shmpipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(fd, _size(rings, max_pages))
-            # No holder can truncate the file under another one, which would be SIGBUS there.
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-            self = cls(fd, rings, max_pages)
-        except BaseException:
-            os.close(fd)
-            raise
-        self.header[:5] = memoryview(
-            b"".join(x.to_bytes(8, "little") for x in (_MAGIC, _VERSION, PAGE, rings, max_pages))
+        memory = owned(os.memfd_create, "shmpipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(memory.fileno(), _size(rings, max_pages))
+        # No holder can truncate the file under another one, which would be SIGBUS there.
+        fcntl.fcntl(memory.fileno(), fcntl.F_ADD_SEALS, _SEALS)
+        self = cls(memory, rings, max_pages, closed)
+        # Inode numbers come round again on a machine that runs for long.
+        mark = int.from_bytes(os.urandom(8), "little")
+        self.header[:6] = memoryview(
+            b"".join(
+                x.to_bytes(8, "little") for x in (_MAGIC, _VERSION, PAGE, rings, max_pages, mark)
+            )
         ).cast("Q")
         for ring in range(rings):
             base = _RING0 + ring * _RING_BYTES
@@ -131,53 +132,43 @@ class Segment:
                 (WR_TURN_DOOR, _TAKEN),
             ):
                 self._bytes[base + word * 8 : base + word * 8 + SEM_BYTES] = image
-        return self
+        self.key = _key(os.fstat(memory.fileno()), mark)
+        return _segments.add(self.key, self)
 
     @classmethod
-    def attach(cls, fd: int) -> Segment:
-        """Map a segment that another process made; takes ``fd`` over once it has succeeded."""
+    def attach(cls, memory: Descriptor, closed: Callable[[], Exception]) -> Segment:
+        """The segment that ``memory`` is, which another process may have made; see ``keep``."""
+        fd = memory.fileno()
         if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise OSError(EBADMSG, "not a shmpipe segment: it is not sealed against truncation")
-        size = os.fstat(fd).st_size
-        head = memoryview(os.pread(fd, 40, 0)).cast("Q") if size >= _TABLES else [0] * 5
-        magic, version, page, rings, max_pages = head
+        status = os.fstat(fd)
+        size = status.st_size
+        head = memoryview(os.pread(fd, 48, 0)).cast("Q") if size >= _TABLES else [0] * 6
+        magic, version, page, rings, max_pages, mark = head
         if (magic, version, page) != (_MAGIC, _VERSION, PAGE):
             raise OSError(EBADMSG, "not a shmpipe segment, or one of another layout version")
         if not 1 <= rings <= _MAX_RINGS or max_pages < 1 or _size(rings, max_pages) != size:
             raise OSError(EBADMSG, "damaged shmpipe segment: its header contradicts its size")
-        return cls(fd, rings, max_pages)
+        key = _key(status, mark)
+        known = _segments.get(key)
+        if known is not None:
+            return known
+        self = cls(memory, rings, max_pages, closed)
+        self.key = key
+        return _segments.add(key, self)
 
     def place(self, lock: int) -> int:
-        """Where this mapping keeps its number for ``lock``; it is given a place if it has none."""
-        if self.my_place < 0:
-            tokens = self._bytes[_PLACES:_TABLES].cast("Q")
-            with RecordLock(self.fd):
-                self.my_place = self._free_place(tokens)
-                tokens[self.my_place * 8 + 1 : self.my_place * 8 + 8] = _EMPTY_PLACE
-                tokens[self.my_place * 8] = identity.token
-        return self.my_place * 16 + 2 + lock
+        """Where this process keeps its number for ``lock``; it is given a place if it has none."""
+        if not self.places.taken():
+            self.exclusively(self.places.take)
+        return self.places.number(lock)
 
-    def _free_place(self, tokens: memoryview) -> int:
-        for place in range(_MAX_PLACES):
-            token = tokens[place * 8]
-            if not token:
-                return place
-            # The place of a process that may have died holding a lock still has to tell so.
-            numbers = self.numbers[place * 16 + 2 : place * 16 + 16]
-            if not identity.is_alive(token) and not any(number & 1 for number in numbers):
-                return place
-        raise OSError(EAGAIN, f"more than {_MAX_PLACES} processes share one pipe")
-
-    def users(self) -> list[int]:
-        """The identities of all processes that have a place, dead ones included."""
-        tokens = self._bytes[_PLACES:_TABLES].cast("Q")
-        return [tokens[n * 8] for n in range(_MAX_PLACES) if tokens[n * 8]]
-
-    def numbers_of(self, lock: int) -> list[tuple[int, int]]:
-        """(identity, where its number for ``lock`` is) of every process that has a place."""
-        tokens = self._bytes[_PLACES:_TABLES].cast("Q")
-        places = range(_MAX_PLACES)
-        return [(tokens[n * 8], n * 16 + 2 + lock) for n in places if tokens[n * 8]]
+    def exclusively(self, act: Callable[[], None]) -> None:
+        """Do something that only one thread of all processes may do at a time; see filelock."""
+        memory = self.memory
+        if memory is None:
+            raise self.closed()
+        exclusively(memory, self.key, act)
 
     def words(self, ring: int) -> memoryview:
         """The control words of one ring, as unsigned 64-bit integers."""
@@ -202,42 +193,49 @@ class Segment:
         """Return the memory of pages that a shrunken ring no longer uses."""
         self.map.madvise(mmap.MADV_REMOVE, self._data_at(ring) + first_page * PAGE, pages * PAGE)
 
-    def lend(self, end: object) -> int:
-        """The descriptor for an end to hand over: each has its own.
+    def lend(self, end: object) -> Descriptor:
+        """The descriptor for an end to hand over, good until the end is dropped: each has its own.
 
         (Python refuses to pass one and the same descriptor to a child twice.)
         """
-        if id(end) not in self._lent:
-            self._lent[id(end)] = os.dup(self.fd) if self._lent else self.fd
-        return self._lent[id(end)]
+        lent = self._lent.get(id(end))
+        if lent is None:
+            memory = self.memory
+            if memory is None:
+                raise self.closed()
+            mine = owned(os.dup, memory.fileno()) if self._lent else memory
+            lent = self._lent.setdefault(id(end), mine)
+        return lent
+
+    def keep(self, memory: Descriptor) -> None:
+        """After an end was attached: the last other one may have been dropped meanwhile."""
+        if self.memory is None:
+            self.memory = memory
 
     def drop(self, end: object) -> None:
         """An end has been closed; with the last one in this process the descriptor goes."""
-        if not self.sides:
-            self.parts.clear()  # they refer back to this object
-            self.close()
-            return
-        lent = self._lent.pop(id(end), self.fd)
-        if lent != self.fd:
-            os.close(lent)
-
-    def close(self) -> None:
-        for lent in self._lent.values():
-            if lent != self.fd:
-                os.close(lent)
-        self._lent.clear()
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
-        # Only now: a thread that is still in a call uses its place to the end.
-        if self.my_place >= 0:
-            self._bytes[_PLACES + self.my_place * 64 : _PLACES + self.my_place * 64 + 8] = bytes(8)
+        self._lent.pop(id(end), None)
+        if not self.sides.all():
+            memory, self.memory = self.memory, None
+            # One that another thread attaches now is among the sides before it looks at memory.
+            if self.sides.all():
+                self.memory = memory
 
     def _data_at(self, ring: int) -> int:
         return _data_start(self.rings, self.max_pages) + ring * self.max_pages * PAGE
+
+
+_segments: Living[Segment] = Living()  # those that this process has, by key
+
+
+def all_segments() -> list[Segment]:
+    """The segments that this process has."""
+    return _segments.all()
+
+
+def _key(status: os.stat_result, mark: int) -> tuple[int, int, int]:
+    """What no other segment in use has.  (The mark alone another process could copy.)"""
+    return status.st_dev, status.st_ino, mark
 
 
 def _data_start(rings: int, max_pages: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from . import identity, primitives
 from .bytering import ByteRing, aligned
 from .control import enter_both, leave_both
+from .descriptors import Descriptor
 from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, PART, close_stream, remaining
 from .locking import SideLock
 from .primitives import TIMED_OUT
@@ -131,7 +132,7 @@ class _Sending:
         side, words, lock = self.side, self.side.words, self.side.lock
         spin = side.spin_now > 0
         asleep, kind, slept, ticket = NOT, SHORT, False, 0
-        others: list[int] = []  # descriptors of the other processes, for a long sleep
+        others: list[Descriptor] = []  # the other processes, for a long sleep
         try:
             while True:
                 lock.enter(deadline)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 
+from .descriptors import Descriptor
 from .pagering import PageRing
 from .primitives import INTERRUPTED, TIMED_OUT, WOKEN
 from .readers import ReaderSide
@@ -34,7 +35,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
     nonblocking = words[RD_FLAGS] & os.O_NONBLOCK
     spin = not nonblocking and side.spin_now > 0
     asleep, kind, slept = NOT, SHORT, False
-    others: list[int] = []  # descriptors of the other processes, for a long sleep
+    others: list[Descriptor] = []  # the other processes, for a long sleep
     try:
         while True:
             lock.enter()
@@ -98,7 +99,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
     size, done = len(source), 0
     spin = side.spin_now > 0 and not words[WR_FLAGS] & os.O_NONBLOCK
     asleep, kind, slept, ticket = NOT, SHORT, False, 0
-    others: list[int] = []  # descriptors of the other processes, for a long sleep
+    others: list[Descriptor] = []  # the other processes, for a long sleep
     held = False  # whether the descriptors are kept from being closed
     may_put = True  # a sleeper that the policy has not woken takes no slot, free or not
     try:

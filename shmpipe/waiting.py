@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 
 from . import identity, primitives
+from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import Locks, SideLock
 from .policies import ready
@@ -88,28 +89,28 @@ class Side:
         used = self.ring.used_now()
         return ready(words[POLICY], words[LIMIT], words[WRITE_PAGES], used)
 
-    def watch_others(self) -> list[int]:
+    def watch_others(self) -> list[Descriptor]:
         """Descriptors that tell when another process that uses the pipe ends.
 
         One that is killed may have published something and not woken anybody; whether the doorbell
         tells depends on who else holds its end.
         """
-        fds: list[int] = []
+        watched: list[Descriptor] = []
         try:
-            for token in self.ring.segment.users():
-                fd = identity.watch(token)
-                if fd is not None:
-                    fds.append(fd)
+            for token in self.ring.segment.places.users():
+                process = identity.watch(token)
+                if process is not None:
+                    watched.append(process)
         except OSError as error:  # no descriptors left, or none of that kind
-            self.blind = error
-        return fds
+            self.blind = error.with_traceback(None)
+        return watched
 
-    def sleep_long(self, events: int, seconds: float | None, others: list[int]) -> int:
+    def sleep_long(self, events: int, seconds: float | None, others: list[Descriptor]) -> int:
         """Poll the doorbell: WOKEN, TIMED_OUT, INTERRUPTED, or DIED: look at everything again."""
         limit = seconds
         if self.blind is not None:
             limit = BLIND_SLEEP if seconds is None else min(seconds, BLIND_SLEEP)
-        shown = self.bell.sleep(events, limit, others)
+        shown = self.bell.sleep(events, limit, [other.fileno() for other in others])
         if shown == ELSEWHERE or (not shown and self.blind is not None):
             return DIED
         return min(shown, WOKEN)
@@ -128,6 +129,13 @@ class Side:
 
     # What the two sides do each in their own way.
 
+    def arrived(self) -> None:
+        """This process is going to take the side's lock for the first time."""
+
+    def repair(self) -> None:
+        """A holder of the side's lock has died: give the wakes that it may have owed."""
+        raise NotImplementedError
+
     def recover(self, kind: int) -> None:
         """A call ends by an exception, which may have come anywhere: leave nothing behind."""
         raise NotImplementedError
@@ -145,18 +153,26 @@ class Side:
         raise NotImplementedError
 
     def leave(self) -> None:
-        """This process closes its end: a sleeper of the other side looks if it was the last."""
+        """This process closes its end: a sleeper of the other side looks if it was the last.
+
+        May be called again.
+        """
         raise NotImplementedError
 
+    def _let_go(self) -> None:
+        self.lock.sides.discard(id(self))
+        self.ring.segment.sides.discard(id(self))
+        self.bell.close()
 
-def close_all(fds: list[int]) -> None:
-    while fds:
-        os.close(fds.pop())
+
+def close_all(watched: list[Descriptor]) -> None:
+    while watched:
+        watched.pop().close()
 
 
-def rewatched(side: Side, fds: list[int]) -> list[int]:
+def rewatched(side: Side, watched: list[Descriptor]) -> list[Descriptor]:
     """What ``side.watch_others()`` returns now, in place of what it did."""
-    close_all(fds)
+    close_all(watched)
     return side.watch_others()
 
 

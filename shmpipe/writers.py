@@ -9,6 +9,7 @@ import time
 from math import inf
 
 from . import primitives
+from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import Locks
 from .primitives import POLLOUT
@@ -41,8 +42,7 @@ class WriterSide(Side):
     def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.writer
-        self.lock.repair = self.repair
-        self.lock.arrived = self.arrived
+        self.lock.sides.add(id(self), self)
         self.asked = 0.0  # when the doorbell was last asked for the readers' life
 
     def has_space(self) -> bool:
@@ -157,9 +157,9 @@ class WriterSide(Side):
         finally:
             lock.release()
             lock.leave()
-        return self.bell.fileno()
+        return self.bell.writer_fd()
 
-    def sleep(self, kind: int, seconds: float | None, others: list[int]) -> int:
+    def sleep(self, kind: int, seconds: float | None, others: list[Descriptor]) -> int:
         """Sleep, armed as ``kind``: WOKEN, TIMED_OUT, INTERRUPTED or DIED."""
         if kind == SHORT:
             limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
@@ -222,7 +222,6 @@ class WriterSide(Side):
 
     def leave(self) -> None:
         """This process closes its end: a sleeping reader will look whether it was the last."""
-        self.lock.repair = self.lock.arrived = None
-        self.bell.close()
+        self._let_go()
         if self.words[RD_SLEEPERS]:
             self.read_wait.release()

@@ -39,8 +39,10 @@ hypothesis.settings.load_profile("short")
 SLOW_FILES = {
     "test_bench.py",
     "test_cases_system.py",
+    "test_closing.py",
     "test_cpython.py",
     "test_crowd.py",
+    "test_descriptors.py",
     "test_edges.py",
     "test_forked.py",
     "test_holders.py",
@@ -50,6 +52,7 @@ SLOW_FILES = {
     "test_interrupted_frames.py",
     "test_killed.py",
     "test_leaks.py",
+    "test_places.py",
     "test_policies.py",
     "test_pouring.py",
     "test_processes.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 
 import pytest
@@ -132,3 +133,38 @@ def test_level_shown_beside_a_sleeping_writer(policy: str, killed: bool) -> None
             assert writer.stats().pages_used == 15  # and the sleeper has not been woken by it
             reader.read(65536)
             assert sleeper.join() == 8192
+
+
+def test_forked_beside_threads_that_make_and_drop_pipes() -> None:
+    """Every fork goes through what there is, while the threads change it."""
+    stop = False
+
+    def make() -> None:
+        kept = []
+        while not stop:
+            kept.append(shmpipe.Pipe())
+            kept[-1][0].send(1)
+            if len(kept) > 60:
+                del kept[:40]
+
+    failed: list[str] = []
+    interval = sys.getswitchinterval()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda args: failed.append(repr(args))
+    sys.setswitchinterval(1e-5)
+    try:
+        making = [run_thread(make) for _ in range(2)]
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            child = os.fork()
+            if not child:
+                a, b = shmpipe.Pipe()
+                a.send(1)
+                os._exit(b.recv() + len(failed))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    finally:
+        stop = True
+        sys.setswitchinterval(interval)
+        sys.unraisablehook = hook
+    for thread in making:
+        thread.join()
+    assert not failed

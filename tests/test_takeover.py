@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -216,3 +217,33 @@ def test_killed_between_freeing_and_waking_a_writer(long: bool) -> None:
         sleeper = run_child(writer.write, b"y" * 4096, close=[reader])
         os.waitpid(victim, 0)
         assert sleeper.join() == 4096
+
+
+@pure_only
+def test_call_from_a_finalizer_inside_a_call() -> None:
+    """The garbage collector may run it in the middle of a call on the same end."""
+    reader, writer = shmpipe.pipe()
+    refused = []
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            with pytest.raises(RuntimeError, match=r"finalizer \(__del__\)"):
+                writer.write(b"finalizer")
+            refused.append(1)
+
+    put = writer._side.ring.put
+
+    def put_with_a_collection(*args: Any) -> Any:
+        Garbage()
+        gc.collect()
+        return put(*args)
+
+    with reader, writer:
+        writer._side.ring.put = put_with_a_collection
+        assert writer.write(b"main") == 4
+        del writer._side.ring.put
+        assert refused
+        assert reader.read(20) == b"main"
