@@ -356,7 +356,7 @@ class Receiver:
             try:
                 keeper.assembly = self._new_assembly(kind, size, room)
             except MemoryError:
-                words[DROPPED] += 1
+                self._lose()
                 ring.consume()  # the parts behind it will be skipped
                 raise
             words[R_KEEPER] = identity.token

@@ -28,7 +28,7 @@ class Boom(Exception):
     """What a step raises."""
 
 
-def boom() -> None:
+def boom(*_: Any) -> None:
     raise Boom
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy
 import pytest
 
-from shmpipe import F_SETPIPE_SZ, Connection, Pipe, fcntl, segment
+from shmpipe import F_SETPIPE_SZ, Connection, Pipe, fcntl, receiving, segment
 from shmpipe.assembling import Assembly, Plain, Room
+from shmpipe.bytering import ByteRing
 from shmpipe.objects import Message
 
 from .links import MiB, check_message, message, receive_all, stop_resource_sharer, waiting_its_turn
-from .steps import die
+from .steps import Boom, boom, die, interpreted_only
 from .support import PAGE, Child, Flag, eventually, run_child, run_thread
 from .test_stopped import LIMIT, TOTAL, partly_sent, stopped
 from .test_torn_frames import freeze, thaw
@@ -253,3 +254,27 @@ def test_interrupted_receive_into_a_buffer_leaves_the_buffer_alone() -> None:
         assert receiver.recv_bytes(timeout=30) == WHOLE
         assert not any(room[:-1])
         sending.join()
+
+
+@interpreted_only
+def test_no_memory_where_a_call_was_interrupted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the interrupted one has prepared must not take the parts of a lost message."""
+
+    def no_memory(*_: Any) -> None:
+        raise MemoryError
+
+    receiver, sender, sending = partly_sent()
+    with receiver, sender:
+        with monkeypatch.context() as patched:
+            patched.setattr(ByteRing, "consume", boom)
+            with pytest.raises(Boom):
+                receiver.recv_bytes()  # begins with it, but leaves its first frame
+        with monkeypatch.context() as patched:
+            patched.setattr(receiving, "Plain", no_memory)
+            with pytest.raises(MemoryError):
+                receiver.recv_bytes()
+        receiving_next = run_thread(receiver.recv_bytes)
+        sending.join()
+        sender.send_bytes(b"next")
+        assert receiving_next.join() == b"next"
+        assert receiver.stats().frames_dropped == 1
