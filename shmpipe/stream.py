@@ -74,9 +74,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                     words[R_SPINS] += 1
             elif not side.has_data():
                 if not slept:
-                    slept = (
-                        True  # first: it may end here, and letting go once too often is harmless
-                    )
+                    slept = True  # first: the call may end here, and let go of it in vain
                     side.bell.hold()
                 outcome = side.sleep(kind, None, others)
                 if outcome == TIMED_OUT and kind == SHORT:
