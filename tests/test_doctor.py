@@ -97,7 +97,7 @@ def test_what_is_missing(
         ("os", "eventfd", "eventfd"),
         ("os", "pidfd_open", "pidfd"),
         ("select", "epoll", "nested epoll"),
-        ("fcntl", "lockf", "record locks"),
+        ("fcntl", "flock", "lock of a file"),
     ],
 )
 def test_each_thing_is_tried(

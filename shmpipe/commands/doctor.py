@@ -15,8 +15,7 @@ import select
 import socket
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 HELP = "what the pipes need of this machine, and what it has"
@@ -56,13 +55,8 @@ class Check:
         return Finding(self.name, state, found, self.meaning)
 
 
-@contextmanager
-def _memfd() -> Iterator[int]:
-    fd = os.memfd_create("shmpipe-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def _closed() -> Exception:
+    return OSError("closed")
 
 
 def _engine() -> tuple[str, str]:
@@ -73,18 +67,20 @@ def _engine() -> tuple[str, str]:
 
 
 def _sealed_memory() -> tuple[str, str]:
+    from ..descriptors import owned
     from ..segment import Segment
 
-    segment = Segment.create(1, 1)
-    Segment.attach(os.dup(segment.fd))
+    segment = Segment.create(1, 1, _closed)
+    Segment.attach(owned(os.dup, segment.lend(segment).fileno()), _closed)
     return GOOD, "memfd_create works, sealed against resizing"
 
 
-def _record_lock() -> tuple[str, str]:
-    from ..recordlock import RecordLock
+def _lock_of_rare_decisions() -> tuple[str, str]:
+    from ..segment import Segment
 
-    with _memfd() as fd, RecordLock(fd):
-        return GOOD, "works"
+    reached: list[int] = []
+    Segment.create(1, 1, _closed).exclusively(lambda: reached.append(1))
+    return (GOOD, "works") if reached else (MISSING, "excludes even its holder")
 
 
 def _round_trip() -> tuple[str, str]:
@@ -114,12 +110,12 @@ def _nested_epoll() -> tuple[str, str]:
 def _tokens() -> tuple[str, str]:
     from ..doorbell import doorbells
 
-    left, right = doorbells()
+    left, right = doorbells(_closed)
     try:
         if not right.is_open():
             return MISSING, "an empty socket is not writable"
         right.plug(1)
-        tokens = len(left.sock.recv(4096, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+        tokens = len(left.lend().recv(4096, socket.MSG_DONTWAIT | socket.MSG_PEEK))
         if right.is_open():
             return MISSING, f"a socket still takes more after {tokens} tokens"
         if tokens < 2:
@@ -204,9 +200,9 @@ CHECKS = (
         "A few bytes through a pipe in this process, semaphores included.",
     ),
     Check(
-        "record locks",
-        _record_lock,
-        "They decide who clears up after a process that was killed. Without them there are none.",
+        "lock of a file",
+        _lock_of_rare_decisions,
+        "Decides who clears up after a process that was killed. Without it there are no pipes.",
     ),
     Check(
         "tokens per socket",

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from errno import EBADMSG
 
-from .. import identity, segment
+from .. import identity, places, segment
 from ..policies import POLICIES
 from ..segment import PAGE
 
@@ -234,7 +234,7 @@ class View:
     def places(self) -> list[tuple[int, list[int]]]:
         """(identity, numbers for the locks of all rings) of every process that has a place."""
         found = []
-        for place in range(segment._MAX_PLACES):
+        for place in range(places.PLACES):
             at = segment._PLACES + place * _PLACE_NUMBERS * 4
             token = self._words[at // 8]
             if token:
