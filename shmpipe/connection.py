@@ -446,6 +446,7 @@ def Pipe(
         control.first_settings(locks.ring, pages, threshold, policy)
         locks.ring.view[PAGES] = min(pages, FIRST_PAGES)
     left, right = doorbells(closed_handle)
+    segment.name_doors(left.lend().fileno(), right.lend().fileno())
     first = Connection(segment, left, 0, 1 if duplex else -1, spin)
     return first, Connection(segment, right, 1 if duplex else -1, 0, spin)
 

@@ -276,6 +276,7 @@ def pipe(
     control.first_settings(ring, pages, threshold, policy)
     ring.view[RD_FLAGS] = ring.view[WR_FLAGS] = flags
     reader_bell, writer_bell = doorbells(closed_file)
+    segment.name_doors(reader_bell.lend().fileno(), writer_bell.lend().fileno())
     return (
         PipeReader(segment, ReaderSide(ring, locks, reader_bell, spin), max_pages),
         PipeWriter(segment, WriterSide(ring, locks, writer_bell, spin), max_pages),

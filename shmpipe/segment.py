@@ -3,8 +3,8 @@
 The layout is written down once, here, and grouped by *who writes a word*: a cache line has one
 writing side, so a side that only works never takes a line away from the other one.
 
-    byte 0     header: magic, layout version, page size, number of rings, most pages of a ring, and
-               a random word
+    byte 0     header: magic, layout version, page size, number of rings, most pages of a ring, a
+               random word, inodes of both ends' doorbells
     1024       control block of ring 0: LINES cache lines of eight 64-bit words
     1024 + k   control block of ring k
     4096       places: a cache line for each process that uses the segment (see places)
@@ -65,6 +65,10 @@ RD_TURN, RD_TURN_BY = 88, 92
 WR_TURN, WR_TURN_BY = 96, 100
 RD_TURN_DOOR, WR_TURN_DOOR = 104, 112  # semaphores of those who wait for a turn
 LINES = 16
+
+# Header words, for tools that look from outside who holds which end; the first end, which reads
+# ring 0 and writes ring 1, comes first.
+FIRST_DOOR, SECOND_DOOR = 6, 7
 
 _MAGIC = int.from_bytes(b"shmpipe\x01", "little")
 _VERSION = 1
@@ -156,6 +160,11 @@ class Segment:
         self = cls(memory, rings, max_pages, closed)
         self.key = key
         return _segments.add(key, self)
+
+    def name_doors(self, first: int, second: int) -> None:
+        """Note whose descriptors the ends' doorbells are, before anybody else has the segment."""
+        self.header[FIRST_DOOR] = os.fstat(first).st_ino
+        self.header[SECOND_DOOR] = os.fstat(second).st_ino
 
     def place(self, lock: int) -> int:
         """Where this process keeps its number for ``lock``; it is given a place if it has none."""

@@ -27,6 +27,12 @@ from .support import PAGE, Flag, eventually, register_pid, run_child
 COMMAND = [sys.executable, "-I", "-m", "shmpipe", "top"]
 
 
+def memory_of(end: Any) -> int:
+    """The descriptor of the segment that an end has."""
+    side = end._side if isinstance(end, shmpipe.PipeEnd) else (end._sender or end._receiver).side
+    return int(side.ring.segment.memory.fileno())
+
+
 def command(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=50)
 
@@ -41,7 +47,7 @@ def look(*pids: int) -> list[dict[str, Any]]:
 
 def find(end: Any, *pids: int) -> dict[str, Any]:
     """What is told of one pipe."""
-    inode = os.fstat(end._segment.fd).st_ino
+    inode = os.fstat(memory_of(end)).st_ino
     [pipe] = [pipe for pipe in look(*(pids or (os.getpid(),))) if pipe["inode"] == inode]
     return pipe
 
@@ -84,6 +90,31 @@ def test_both_directions_of_a_connection() -> None:
         assert {first["write_size"], second["write_size"]} == {1 << 15}
 
 
+@pytest.mark.parametrize("duplex", [False, True])
+def test_ends_are_told_from_their_first_moment(duplex: bool) -> None:
+    """Also of a process that has not made a call yet, with more than one pipe."""
+    pairs = [shmpipe.Pipe(duplex) for _ in range(3)]
+    with Flag() as leave:
+        child = run_child(leave.wait, close=[pairs[0][0], pairs[1][1], *pairs[2]])
+        pairs[0][1].close()
+        ours = os.getpid()
+        first, second, third = (find(one if not one.closed else other) for one, other in pairs)
+        assert (holders(first, "reads"), holders(first, "writes")) == ({ours}, {child.pid})
+        assert (holders(second, "reads"), holders(second, "writes")) == ({ours, child.pid}, {ours})
+        assert (holders(third, "reads"), holders(third, "writes")) == ({ours}, {ours})
+        if duplex:
+            assert (holders(first, "reads", 1), holders(first, "writes", 1)) == (
+                {child.pid},
+                {ours},
+            )
+            assert holders(second, "writes", 1) == {ours, child.pid}
+        leave.set()
+        child.join()
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+
 def test_pipes_of_other_processes_are_found_without_naming_them() -> None:
     reader, writer = shmpipe.pipe()
     with Flag() as used, Flag() as leave:
@@ -96,7 +127,7 @@ def test_pipes_of_other_processes_are_found_without_naming_them() -> None:
         child = run_child(use, close=[writer])
         writer.write(b"x")
         used.wait()
-        inode = os.fstat(reader._segment.fd).st_ino
+        inode = os.fstat(memory_of(reader)).st_ino
         reader.close()
         [pipe] = [pipe for pipe in look() if pipe["inode"] == inode]
         assert {holder["pid"] for holder in pipe["holders"]} == {os.getpid(), child.pid}
@@ -164,6 +195,10 @@ def test_a_pool_with_a_worker_killed() -> None:
             assert len(pipes) >= 2
             for pipe in pipes:
                 assert {holder["pid"] for holder in pipe["holders"]} == {process.pid, *workers}
+            # The workers read tasks at an end that they share, and write to the parent.
+            everybody = {process.pid, *workers}
+            assert [holders(pipe, "reads") for pipe in pipes].count(everybody) >= 1
+            assert [holders(pipe, "writes") for pipe in pipes].count(everybody) >= 1
             read = sum(pipe["directions"][0]["counts"]["bytes_read"] for pipe in pipes)
             assert read > 1000
             seen.append(workers)
@@ -186,7 +221,7 @@ def test_nothing_is_changed() -> None:
     reader, writer = shmpipe.pipe()
     with reader, writer:
         writer.write(b"x" * 100)
-        fd = reader._segment.fd
+        fd = memory_of(reader)
         before = os.pread(fd, segment._TABLES, 0)
         look(os.getpid())
         assert os.pread(fd, segment._TABLES, 0) == before
@@ -217,7 +252,7 @@ def found(fd: int) -> bool:
 def real_segment() -> bytes:
     reader, writer = shmpipe.pipe()
     with reader, writer:
-        return os.pread(reader._segment.fd, 1 << 22, 0)
+        return os.pread(memory_of(reader), 1 << 22, 0)
 
 
 @pytest.mark.parametrize("kind", ["empty", "short", "other", "unsealed", "wrong size"])
@@ -365,7 +400,7 @@ def test_in_place_in_a_terminal() -> None:
 
 
 def pipe_with(count: int) -> Pipe:
-    return Pipe(7, [Direction(PAGE, PAGE, "page", 0, {"reads": count})], [], [], True)
+    return Pipe(7, [Direction(PAGE, PAGE, "page", 0, {"reads": count})], [], [])
 
 
 def test_rates() -> None:

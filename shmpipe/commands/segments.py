@@ -26,7 +26,6 @@ LOCKS = ("reader", "writer", "reader's turn", "writer's turn")
 
 _POLICY_NAMES = {number: name for name, number in POLICIES.items()}
 _PLACE_NUMBERS = 16  # 32-bit words of a place, of which the first two are its token
-_LEFT_DOOR, _RIGHT_DOOR = 5, 6  # header words: the inodes of the doorbells; 0: not told
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class Holder:
     pid: int
     command: str
     reads: list[bool] = field(default_factory=list)
-    """For each ring: whether it holds the reading end or, where the segment does not tell, whether
-    it has ever read."""
+    """For each ring: whether it holds the reading end."""
     writes: list[bool] = field(default_factory=list)
 
 
@@ -72,8 +70,6 @@ class Pipe:
     directions: list[Direction]
     holders: list[Holder]
     dead: list[Dead]
-    ends_known: bool
-    """Whether who holds which end is certain, or guessed from what they did."""
 
 
 @dataclass
@@ -196,11 +192,8 @@ class View:
         self._map.close()
 
     def doors(self) -> tuple[int, int]:
-        """The inodes of the left and the right end's doorbell; 0: not told.
-
-        The left end reads ring 0 and writes ring 1.
-        """
-        return self._words[_LEFT_DOOR], self._words[_RIGHT_DOOR]
+        """The inodes of both ends' doorbells, that of the end which reads ring 0 first."""
+        return self._words[segment.FIRST_DOOR], self._words[segment.SECOND_DOOR]
 
     def direction(self, ring: int) -> Direction:
         base = (segment._RING0 + ring * segment._RING_BYTES) // 8
@@ -246,30 +239,21 @@ class View:
 
 def _pipe(view: View, inode: int, processes: list[_Process]) -> Pipe:
     doors = view.doors()
-    directions = [view.direction(ring) for ring in range(view.rings)]
-    alive: dict[int, list[int]] = {}
     dead = []
     for token, numbers in view.places():
-        pid = token >> identity._TIME_BITS
-        if identity.is_alive(token):
-            alive[pid] = numbers
-        else:
+        if not identity.is_alive(token):
             held = [_lock_name(at, view.rings) for at, number in enumerate(numbers) if number & 1]
-            dead.append(Dead(pid, held))
+            dead.append(Dead(token >> identity._TIME_BITS, held))
     holders = []
     for process in processes:
         holder = Holder(process.pid, _command(process.pid))
-        used = alive.get(process.pid, [0] * (view.rings * len(LOCKS)))
         for ring in range(view.rings):
-            if all(doors):
-                reads, writes = (doors[side ^ ring] in process.sockets for side in (0, 1))
-            else:
-                # Half the number is how often the process has had the lock.
-                reads, writes = (used[ring * len(LOCKS) + side] > 1 for side in (0, 1))
-            holder.reads.append(reads)
-            holder.writes.append(writes)
+            # An end lives as long as its doorbell: that is what the other side's EOF comes from.
+            holder.reads.append(doors[ring] in process.sockets)
+            holder.writes.append(doors[1 - ring] in process.sockets)
         holders.append(holder)
-    return Pipe(inode, directions, holders, dead, all(doors))
+    directions = [view.direction(ring) for ring in range(view.rings)]
+    return Pipe(inode, directions, holders, dead)
 
 
 def _lock_name(index: int, rings: int) -> str:

@@ -8,8 +8,7 @@ write, so nobody notices. First one line for each direction, with counts since t
   SLEEPS     how often readers/writers went to sleep, WAKES how often they were woken
   WITHHELD   reads that freed space while a writer waited, but that the wake policy passed over
 
-Then who holds which end. A question mark says that this is a guess from who did what, because the
-segment does not tell. DEAD are processes that were killed while they used the pipe; with an
+Then who holds which end. DEAD are processes that were killed while they used the pipe; with an
 exclamation mark if one may have had a lock, which the next process that wants it takes over.
 """
 
@@ -135,10 +134,9 @@ def _holders(pipe: Pipe, ring: int) -> list[str]:
     readers = [holder for holder in pipe.holders if holder.reads[ring]]
     writers = [holder for holder in pipe.holders if holder.writes[ring]]
     dead = [f"{one.pid}{'!' if one.locks else ''}" for one in pipe.dead]
-    doubt = "" if pipe.ends_known else "?"
     return [
         _name(pipe, ring),
-        *(_processes(some) + doubt if some else "-" for some in (readers, writers)),
+        *(_processes(some) if some else "-" for some in (readers, writers)),
         ",".join(dead) or "-",
     ]
 
