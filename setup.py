@@ -15,6 +15,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 MODULES = (
+    "arguments",
     "assembling",
     "bytering",
     "connection",

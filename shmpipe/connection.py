@@ -199,7 +199,7 @@ class Connection:
         Whatever pickling raises comes out before anything is sent.
         """
         sender = self._writing()
-        deadline = deadline_of(timeout)
+        deadline = None if timeout is None else deadline_of(timeout)
         pieces, size, is_object = objects.dump(obj)
         sender.send(OBJECT if is_object else DATA, pieces, size, deadline)
 
@@ -266,7 +266,8 @@ class Connection:
         only.
         """
         receiver = self._reading()
-        return load(receiver.receive(None, deadline_of(timeout)))
+        deadline = None if timeout is None else deadline_of(timeout)
+        return load(receiver.receive(None, deadline))
 
     def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
         """The next message as bytes.  EOFError as ``recv``.
@@ -308,23 +309,28 @@ class Connection:
         not contiguous; this costs the message.
         """
         receiver = self._reading()
-        deadline = deadline_of(timeout)
-        with target(buf) as whole:
-            if offset < 0:
-                raise ValueError("negative offset")
-            if offset > len(whole):
-                raise ValueError("offset too large")
-            with whole[offset:] as room:
-                message = receiver.receive(None if whole.readonly else room, deadline)
-                if type(message) is int:
-                    return message
-                message = plain(message)
-                if len(message) > len(room):
-                    raise BufferTooShort(message)
-                if whole.readonly:
-                    raise TypeError("a contiguous read-write bytes-like object is required")
-                room[: len(message)] = message
-                return len(message)
+        deadline = None if timeout is None else deadline_of(timeout)
+        whole = room = target(buf)
+        try:
+            if offset != 0:
+                if offset < 0:
+                    raise ValueError("negative offset")
+                if offset > len(whole):
+                    raise ValueError("offset too large")
+                room = whole[offset:]
+            message = receiver.receive(None if whole.readonly else room, deadline)
+            if type(message) is int:
+                return message
+            message = plain(message)
+            if len(message) > len(room):
+                raise BufferTooShort(message)
+            if whole.readonly:
+                raise TypeError("a contiguous read-write bytes-like object is required")
+            room[: len(message)] = message
+            return len(message)
+        finally:
+            room.release()
+            whole.release()
 
     def recv_many(self, max: int | None = None, *, timeout: float | None = None) -> list[Any]:
         """The next objects, in a list: waits for the first, takes the others that are there.

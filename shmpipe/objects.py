@@ -11,6 +11,7 @@ is a DATA message holding a plain pickle, as if sent with ``send_bytes(pickle.du
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
 import struct
@@ -81,15 +82,54 @@ class _Collector:
         return source[:size]
 
 
-def dump(obj: Any) -> tuple[list[memoryview], int, bool]:
-    """Pickle ``obj`` as multiprocessing does: (the message in pieces, its size, is it OBJECT)."""
-    collector = _Collector()
-    ForkingPickler(collector, _PROTOCOL, True, collector.buffer).dump(obj)
-    parts = [memoryview(part) for part in collector.parts]
-    length = sum(map(len, parts))
-    buffers = collector.views()
+class _Pickling:
+    """A pickler and what it writes to, used for one object after the other.
+
+    To make a ForkingPickler takes longer than to pickle a small object.  It copies the tables of
+    registered reducers, so it serves for as long as they are what they were.
+    """
+
+    def __init__(self) -> None:
+        self.collector = _Collector()
+        self.copyreg = copyreg.dispatch_table.copy()
+        self.extra = ForkingPickler._extra_reducers.copy()  # type: ignore[attr-defined]
+        self.pickler = ForkingPickler(self.collector, _PROTOCOL, True, self.collector.buffer)
+
+    def serves(self) -> bool:
+        extra = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+        return bool(self.copyreg == copyreg.dispatch_table and self.extra == extra)
+
+
+_idle: list[_Pickling] = []  # that no call is using
+_MOST_IDLE = 8
+
+
+def _pickled(obj: Any) -> tuple[list[Any], list[memoryview]]:
+    """The pickle in parts, and the buffers beside it."""
+    try:
+        pickling = _idle.pop()
+        if not pickling.serves():
+            pickling = _Pickling()
+    except IndexError:
+        pickling = _Pickling()
+    pickling.pickler.dump(obj)  # one that raises is not used again
+    pickling.pickler.clear_memo()  # which refers to what was pickled
+    collector = pickling.collector
+    parts, buffers = collector.parts, collector.views()
+    collector.parts, collector.buffers = [], []
+    if len(_idle) < _MOST_IDLE:
+        _idle.append(pickling)
+    return parts, buffers
+
+
+def dump(obj: Any) -> tuple[Any, int, bool]:
+    """Pickle ``obj`` as multiprocessing does: (the message, in pieces, its size, is it OBJECT)."""
+    parts, buffers = _pickled(obj)
     if not buffers:
-        return parts, length, False
+        if len(parts) == 1:
+            return parts[0], len(parts[0]), False
+        return parts, sum(map(len, parts)), False
+    length = sum(map(len, parts))
     words = [len(buffers), length, *(len(b) << 1 | b.readonly for b in buffers)]
     head = memoryview(struct.pack(f"<{len(words)}Q", *words))
     pieces = [head, *parts]

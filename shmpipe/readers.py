@@ -28,6 +28,7 @@ from .segment import (
     W_WITHHELD,
     WORD,
     WR_ARM,
+    WR_LEFT,
     WR_LONG,
     WR_RUNG,
     WR_SLEEPERS,
@@ -44,6 +45,7 @@ class ReaderSide(Side):
     def __init__(self, ring: Ring, locks: Locks, bell: Doorbell, spin: float | None) -> None:
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.reader
+        self.left_word = WR_LEFT
         self.lock.sides.add(id(self), self)
 
     # --- under the lock --------------------------------------------------------------------------

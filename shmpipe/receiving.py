@@ -37,7 +37,7 @@ from .segment import (
     WR_RUNG,
     WR_TURN_BY,
 )
-from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
+from .waiting import DIED, LONG, NOT, SHORT, SHORT_SLEEP, close_all, rewatched
 
 WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
 WATCH_KEEPER = 0.01  # seconds between looks at the process that has a part of a stream
@@ -224,10 +224,11 @@ class Receiver:
                         armed, asleep = asleep, NOT
                         side.disarm(armed)
                     # The doorbell first: what was sent before the last sender died is there.
-                    ended = side.bell.hung_up()
+                    limit = remaining(deadline)
+                    brief = limit is not None and limit <= SHORT_SLEEP
+                    ended = side.others_gone(brief or kind == LONG)
                     if side.has_data():
                         return True
-                    limit = remaining(deadline)
                     if ended or (limit is not None and limit <= 0):
                         side.clear()
                         break

@@ -41,8 +41,8 @@ LINE = 8  # words of a cache line
 # --- control words: index = line * LINE + place --------------------------------------------------
 # Configuration: written by fcntl calls under both side locks, read by everybody.
 PAGES, WRITE_PAGES, POLICY, RD_FLAGS, WR_FLAGS, LIMIT = range(0, 6)
-# Set by a closing reader, cleared by the writer that has asked the doorbell about it.
-RD_LEFT = 6
+# Set by a closing reader (writer), cleared by the writer (reader) that asks the doorbell about it.
+RD_LEFT, WR_LEFT = 6, 7
 # Writers, under the writers' lock.
 WPOS, W_BYTES, WRITES, SKIP, W_OPEN = range(8, 13)
 # Readers, under the readers' lock.

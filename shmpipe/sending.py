@@ -63,7 +63,7 @@ class Sender:
         """Publish the message if it fits, and it is nobody's turn."""
         side, ring, words = self.side, self.ring, self.words
         doubtful = words[RD_LEFT] or primitives.coarse_time() - side.asked > ASK_AFTER
-        if doubtful and side.readers_gone():
+        if doubtful and side.others_gone(False):
             raise _broken()
         lock = self.lock
         lock.enter(deadline)
@@ -142,7 +142,7 @@ class _Sending:
                         side.disarm(armed)
                     if not self.begun:
                         close_stream(self.ring)  # a dead predecessor's
-                    broken = side.bell.hung_up()
+                    broken = side.others_gone(kind == LONG)
                     finished = not broken and self._put()
                     grow = not finished and words[PAGES] < words[LIMIT]
                     if spin and self.want << 3 > words[PAGES] << PAGE_SHIFT:

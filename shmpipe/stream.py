@@ -48,7 +48,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                 if not result and not spin:
                     # First the doorbell, then the ring once more: what a writer published before it
                     # died must not be lost behind its hang-up.
-                    ended = side.bell.hung_up()
+                    ended = side.others_gone(bool(nonblocking) or kind == LONG)
                     if ended:
                         result = ring.take(dest, want)
                     elif nonblocking:

@@ -13,9 +13,11 @@ cdef class Side:
     cdef readonly Ring ring
     cdef readonly object locks, bell, spin_choice, blind
     cdef public SideLock lock
-    cdef public double spin_most, spin_now
+    cdef public int left_word
+    cdef public double asked, spin_most, spin_now
     cdef readonly Semaphore read_wait, write_wait
 
+    cpdef bint others_gone(self, bint sure) except -1
     cpdef bint has_data(self) noexcept
     cpdef bint is_ready(self) except -1
     cpdef bint spin(self, int word, uint64_t target) except -1

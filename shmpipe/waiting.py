@@ -29,6 +29,7 @@ again, and drains old tokens before it arms.
 from __future__ import annotations
 
 import os
+from math import inf
 
 from . import identity, primitives
 from .descriptors import Descriptor
@@ -50,7 +51,7 @@ from .segment import (
 DIED = 2  # beside WOKEN, TIMED_OUT and INTERRUPTED: another process may have died
 BLIND_SLEEP = 0.5  # seconds between looks of a sleeper that cannot watch the other processes
 SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doorbell
-ASK_AFTER = 0.001  # seconds a writer trusts the answer that there are readers
+ASK_AFTER = 0.001  # seconds that one side trusts the answer that the other is there
 LONGEST_SPIN = 50e-6  # seconds; the automatic choice where spinning can help at all
 
 NOT, SHORT, LONG = range(3)  # how a call is counted among the sleepers at the moment
@@ -76,6 +77,8 @@ class Side:
         self.spin_choice = spin
         self.spin_most = spin_limit(spin)
         self.spin_now = self.spin_most  # learns: doubled by a spin that paid, else halved
+        self.asked = 0.0  # when the doorbell was last asked for the other side's life
+        self.left_word = 0  # where who leaves the other side says so
         self.blind: OSError | None = None  # why the last sleeper could not watch the others
         self.read_wait = ring.segment.semaphore(ring.index, RD_WAIT)
         self.write_wait = ring.segment.semaphore(ring.index, WR_WAIT)
@@ -114,6 +117,24 @@ class Side:
         if shown == ELSEWHERE or (not shown and self.blind is not None):
             return DIED
         return min(shown, WOKEN)
+
+    def others_gone(self, sure: bool) -> bool:
+        """Whether nobody holds an end of the other side any more.
+
+        Unless it has to be ``sure``, an answer of the doorbell is trusted for ASK_AFTER: who closes
+        an end leaves a word, and who was killed shows when a sleeper turns to its doorbell.
+        """
+        words = self.words
+        now = primitives.coarse_time()
+        if words[self.left_word]:
+            words[self.left_word] = 0  # before asking: who leaves after the answer sets it again
+        elif not sure and now - self.asked < ASK_AFTER:
+            return False
+        self.asked = now
+        if not self.bell.hung_up():
+            return False
+        self.asked = -inf  # nobody can come back: ask again at once
+        return True
 
     def spin(self, word: int, target: int) -> bool:
         """Wait, without sleeping, for a word that only grows to reach ``target``.

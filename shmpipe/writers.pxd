@@ -7,14 +7,11 @@ from .waiting cimport Side
 
 cdef uint64_t WORD
 cdef int LIMIT, PLUG, R_WAKES, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH, UNPLUG
-cdef int W_SLEEPS, WR_ARM, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WATCH
+cdef int W_SLEEPS, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WATCH
 
 @cython.final
 cdef class WriterSide(Side):
-    cdef public double asked
-
     cpdef bint has_space(self) except -1
-    cpdef bint readers_gone(self) except -1
     @cython.locals(words=Words)
     cpdef arm(self, int kind, bint again)
     cpdef disarm(self, int kind)

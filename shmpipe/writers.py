@@ -5,9 +5,6 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 
 from __future__ import annotations
 
-import time
-from math import inf
-
 from . import primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
@@ -28,12 +25,13 @@ from .segment import (
     W_SLEEPS,
     WORD,
     WR_ARM,
+    WR_LEFT,
     WR_LONG,
     WR_RUNG,
     WR_SLEEPERS,
     WR_WATCH,
 )
-from .waiting import ASK_AFTER, SHORT, SHORT_SLEEP, Side
+from .waiting import SHORT, SHORT_SLEEP, Side
 
 
 class WriterSide(Side):
@@ -43,28 +41,10 @@ class WriterSide(Side):
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.writer
         self.lock.sides.add(id(self), self)
-        self.asked = 0.0  # when the doorbell was last asked for the readers' life
+        self.left_word = RD_LEFT
 
     def has_space(self) -> bool:
         return self.ring.used_now() < self.words[LIMIT]
-
-    def readers_gone(self) -> bool:
-        """Whether nobody can read any more.
-
-        A reader that closes leaves a word; one that was killed cannot, so the doorbell is asked
-        too when the last answer is older than ASK_AFTER.
-        """
-        words = self.words
-        now = time.monotonic()
-        if words[RD_LEFT]:
-            words[RD_LEFT] = 0  # before asking: a reader that leaves after the answer sets it again
-        elif now - self.asked < ASK_AFTER:
-            return False
-        self.asked = now
-        if not self.bell.hung_up():
-            return False
-        self.asked = -inf  # nobody can come back: ask again at once
-        return True
 
     # --- under the lock --------------------------------------------------------------------------
 
@@ -223,5 +203,6 @@ class WriterSide(Side):
     def leave(self) -> None:
         """This process closes its end: a sleeping reader will look whether it was the last."""
         self._let_go()
+        self.words[WR_LEFT] = 1
         if self.words[RD_SLEEPERS]:
             self.read_wait.release()

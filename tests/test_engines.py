@@ -26,7 +26,6 @@ INTERPRETED = {
     "__main__",
     "_engine",
     "_version",
-    "arguments",
     "patch",
     "stats",
 }
