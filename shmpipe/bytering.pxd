@@ -13,7 +13,7 @@ cdef class ByteRing(Ring):
     cdef char* memory
     cdef Words headers
     cdef uint64_t read_to, written_to
-    cdef readonly uint64_t kind, size
+    cdef readonly uint64_t kind, size, at, first
 
     cpdef int64_t space(self) except? -1
     @cython.locals(
@@ -25,21 +25,19 @@ cdef class ByteRing(Ring):
     @cython.locals(at=uint64_t, count=uint64_t, first=uint64_t)
     cdef int _copy_pieces(self, uint64_t at, object content, uint64_t capacity) except -1
     @cython.locals(
-        words=Words, rpos=uint64_t, capacity=uint64_t, ahead=uint64_t, header=uint64_t
+        words=Words, rpos=uint64_t, capacity=uint64_t, ahead=uint64_t, header=uint64_t,
+        size=uint64_t, at=uint64_t,
     )
     cpdef bint front(self, uint64_t behind=*) except -1
     @cython.locals(wpos=uint64_t, ahead=uint64_t)
     cdef uint64_t _look_at_writers(self, uint64_t rpos, uint64_t capacity) except? 0
-    @cython.locals(size=uint64_t, at=uint64_t, first=uint64_t)
+    @cython.locals(size=uint64_t, first=uint64_t)
     cpdef bytes content(self)
-    @cython.locals(size=uint64_t, at=uint64_t, first=uint64_t)
+    @cython.locals(size=uint64_t, first=uint64_t)
     cpdef int content_into(self, object room, uint64_t start) except -1
-    @cython.locals(at=uint64_t)
     cpdef uint64_t number(self) except? 0
-    @cython.locals(size=uint64_t, at=uint64_t, first=uint64_t)
+    @cython.locals(at=uint64_t, size=uint64_t, first=uint64_t)
     cpdef list pieces(self, uint64_t start=*)
-    @cython.locals(capacity=uint64_t, rpos=uint64_t, at=uint64_t)
-    cdef (uint64_t, uint64_t) _place(self, uint64_t size) except *
     @cython.locals(words=Words, rpos=uint64_t, after=uint64_t)
     cpdef uint64_t consume(self) except? 0
     @cython.locals(words=Words, wpos=uint64_t, used=uint64_t)

@@ -30,7 +30,8 @@ class ByteRing(Ring):
         self.headers = primitives.as_words(self.data.cast("Q"))
         self.read_to = 0  # where the readers were, at least
         self.written_to = 0  # where the writers were, at least
-        self.kind = self.size = 0  # of the frame that front() has found
+        # Of the frame that front() has found; where it begins, and how much lies there in a row.
+        self.kind = self.size = self.at = self.first = 0
 
     def used(self, rpos: int, wpos: int, pages: int) -> int:
         """The bytes between two positions, in whole pages; also without a lock, as a hint."""
@@ -104,7 +105,7 @@ class ByteRing(Ring):
     # --- under the readers' lock -----------------------------------------------------------------
 
     def front(self, behind: int = 0) -> bool:
-        """Find the frame ``behind`` bytes after the first: its kind and size; False: none yet."""
+        """Find the frame ``behind`` bytes after the first; False: there is none yet."""
         words = self.words
         rpos = words[RPOS]
         capacity = self.pages() << PAGE_SHIFT
@@ -115,9 +116,11 @@ class ByteRing(Ring):
                 return False
         header = self.headers[((rpos + behind) & (capacity - 1)) >> 3]
         self.kind = header >> 56
-        self.size = header & LENGTH
-        if self.size > capacity - ALIGN:
-            raise damaged(f"a frame of {self.size} bytes in a ring of {capacity}")
+        size = self.size = header & LENGTH
+        if size + ALIGN > ahead - behind:
+            raise damaged(f"a frame of {size} bytes where there are {ahead - behind}")
+        at = self.at = (rpos + behind + ALIGN) & (capacity - 1)
+        self.first = size if at + size <= capacity else capacity - at
         return True
 
     def _look_at_writers(self, rpos: int, capacity: int) -> int:
@@ -132,47 +135,34 @@ class ByteRing(Ring):
         return ahead
 
     def content(self) -> bytes:
-        """The bytes of the first frame, which front() has found."""
-        size = self.size
-        at, first = self._place(size)
+        """The bytes of the frame that front() has found."""
+        size, first = self.size, self.first
         if first == size:
-            return primitives.copy_out(self.memory, at, size)
-        return primitives.copy_two(self.memory, at, first, size - first)
+            return primitives.copy_out(self.memory, self.at, size)
+        return primitives.copy_two(self.memory, self.at, first, size - first)
 
     def content_into(self, room: memoryview, start: int) -> None:
-        """Copy the bytes of the first frame into ``room``, from ``start`` on."""
-        size = self.size
-        at, first = self._place(size)
-        primitives.copy_into(self.memory, at, first, room, start)
+        """Copy the bytes of the frame that front() has found into ``room``, from ``start`` on."""
+        size, first = self.size, self.first
+        primitives.copy_into(self.memory, self.at, first, room, start)
         if first < size:
             primitives.copy_into(self.memory, 0, size - first, room, start + first)
 
     def number(self) -> int:
-        """The first 8 bytes of the first frame, as a number."""
-        at, _ = self._place(ALIGN)
+        """The first 8 bytes of that frame, as a number."""
         if self.size < ALIGN:
             raise damaged(f"a frame of {self.size} bytes that should begin with a number")
-        return self.headers[at >> 3]
+        return self.headers[self.at >> 3]
 
     def pieces(self, start: int = 0) -> list[memoryview]:
-        """The first frame's bytes from ``start`` (0 or ALIGN) on, where they lie.
+        """The bytes of that frame from ``start`` (0 or ALIGN) on, where they lie.
 
         One window or, where they wrap, two.
         """
-        size = self.size
-        at, first = self._place(size)
+        at, size, first = self.at, self.size, self.first
         if first == size:
             return [self.data[at + start : at + size]]
         return [self.data[at + start : at + first], self.data[: size - first]]
-
-    def _place(self, size: int) -> tuple[int, int]:
-        """Where the first frame's bytes begin, and how many of them lie there in a row."""
-        capacity = self.pages() << PAGE_SHIFT
-        rpos = self.words[RPOS]
-        if size + ALIGN > self.written_to - rpos:
-            raise damaged(f"a frame of {size} bytes where there are {self.written_to - rpos}")
-        at = (rpos + ALIGN) & (capacity - 1)
-        return at, min(size, capacity - at)
 
     def consume(self) -> int:
         """Give back the first frame, which front() has found; returns where the readers were."""

@@ -92,14 +92,16 @@ class Connection:
 
     def _reading(self) -> Receiver:
         receiver = self._receiver
-        self._check_closed()
+        if not self._open:
+            raise closed_handle()
         if not self._readable or receiver is None:
             raise OSError("connection is write-only")
         return receiver
 
     def _writing(self) -> Sender:
         sender = self._sender
-        self._check_closed()
+        if not self._open:
+            raise closed_handle()
         if not self._writable or sender is None:
             raise OSError("connection is read-only")
         return sender
