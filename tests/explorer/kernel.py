@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from errno import EBADF
 from typing import Any
 
 from .machine import current
-from .memory import Op
-from .semaphores import ThreadLock
+from .memory import Killed, Op
 
 POLLIN, POLLOUT, POLLERR, POLLHUP, ELSEWHERE = 0x01, 0x04, 0x08, 0x10, 0x10000
 # Of a socket pair as Linux has it: tokens in the queue that leave it writable, or that fill it.
@@ -17,7 +15,7 @@ WRITABLE_WITH = {False: 1, True: 42}
 FULL_WITH = {False: 6, True: 170}
 
 
-class Socket:
+class Endpoint:
     """One process's descriptor of one end of a socket pair."""
 
     def __init__(self, pair: str, end: int, process: str) -> None:
@@ -39,61 +37,6 @@ class Socket:
         if not self.run.get(self.held):
             self.run.put(self.mine, b"")
 
-    def fileno(self) -> int:
-        return self.fd
-
-    def _check(self) -> None:
-        if self.fd < 0:
-            raise OSError(EBADF, "closed by another thread")
-
-    def setblocking(self, on: bool) -> None:
-        pass
-
-    def setsockopt(self, level: int, option: int, value: int) -> None:
-        self.run.step(Op("sets the send buffer", (), (self.wide,), True))
-        self._check()
-        self.run.put(self.wide, int(value > 1))
-
-    def send(self, data: bytes, flags: int) -> int:
-        run = self.run
-        if data:
-            run.step(Op(f"sends {data!r} to", (self.theirs, self.peer_held), (self.theirs,), True))
-        else:
-            run.step(Op("asks for hang-up", (self.peer_held, self.held), (), True))
-        self._check()
-        if not run.get(self.peer_held):
-            run.observe("EPIPE")
-            raise BrokenPipeError
-        queue = run.get(self.theirs)
-        if data and len(queue) >= FULL_WITH[bool(run.get(self.wide))]:
-            run.observe("EAGAIN")
-            raise BlockingIOError
-        run.observe("sent")
-        if data:
-            run.put(self.theirs, queue + data)
-        return len(data)
-
-    def recv(self, count: int, flags: int) -> bytes:
-        run, peek = self.run, flags & 2
-        name = "peeks at" if peek else f"eats {count} of"
-        run.step(Op(name, (self.mine, self.peer_held), () if peek else (self.mine,), True))
-        self._check()
-        queue: bytes = run.get(self.mine)
-        if not queue and run.get(self.peer_held):
-            run.observe("EAGAIN")
-            raise BlockingIOError
-        run.observe(queue[:count])
-        if not peek:
-            run.put(self.mine, queue[count:])
-        return queue[:count]
-
-    def close(self) -> None:
-        if self.run.over:
-            return
-        self.run.step(Op("closes", (), (self.held, self.mine), True))
-        self.gone()
-        self.fd = -1
-
     def places(self) -> tuple[Any, ...]:
         return (self.mine, self.theirs, self.peer_held, self.wide)
 
@@ -108,6 +51,63 @@ class Socket:
         return shown
 
 
+class Socket:
+    """What owns such a descriptor: closed with the last reference, as the real one is."""
+
+    def __init__(self, end: Endpoint) -> None:
+        self.end, self.run = end, end.run
+
+    def __del__(self) -> None:
+        if self.run.over:
+            return
+        try:
+            self.run.step(Op("closes", (), (self.end.held, self.end.mine), True))
+            self.end.gone()
+        except Killed:
+            pass  # its task finds that out again
+
+    def fileno(self) -> int:
+        return self.end.fd
+
+    def setblocking(self, on: bool) -> None:
+        pass
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self.run.step(Op("sets the send buffer", (), (self.end.wide,), True))
+        self.run.put(self.end.wide, int(value > 1))
+
+    def send(self, data: bytes, flags: int) -> int:
+        run, end = self.run, self.end
+        if data:
+            run.step(Op(f"sends {data!r} to", (end.theirs, end.peer_held), (end.theirs,), True))
+        else:
+            run.step(Op("asks for hang-up", (end.peer_held,), (), True))
+        if not run.get(end.peer_held):
+            run.observe("EPIPE")
+            raise BrokenPipeError
+        queue = run.get(end.theirs)
+        if data and len(queue) >= FULL_WITH[bool(run.get(end.wide))]:
+            run.observe("EAGAIN")
+            raise BlockingIOError
+        run.observe("sent")
+        if data:
+            run.put(end.theirs, queue + data)
+        return len(data)
+
+    def recv(self, count: int, flags: int) -> bytes:
+        run, end, peek = self.run, self.end, flags & 2
+        name = "peeks at" if peek else f"eats {count} of"
+        run.step(Op(name, (end.mine, end.peer_held), () if peek else (end.mine,), True))
+        queue: bytes = run.get(end.mine)
+        if not queue and run.get(end.peer_held):
+            run.observe("EAGAIN")
+            raise BlockingIOError
+        run.observe(queue[:count])
+        if not peek:
+            run.put(end.mine, queue[count:])
+        return queue[:count]
+
+
 class Event:
     """An eventfd."""
 
@@ -115,6 +115,9 @@ class Event:
         self.run = current().run
         self.fd = current().new_fd(self)
         self.place = ("event", self.fd)
+
+    def fileno(self) -> int:
+        return self.fd
 
     def places(self) -> tuple[Any, ...]:
         return (self.place,)
@@ -155,6 +158,12 @@ class PidFd:
         self.place = ("alive", process)
         self.fd = current().new_fd(self)
 
+    def fileno(self) -> int:
+        return self.fd
+
+    def close(self) -> None:
+        pass
+
     def places(self) -> tuple[Any, ...]:
         return (self.place,)
 
@@ -162,12 +171,8 @@ class PidFd:
         return 0 if self.run.get(self.place) else POLLIN
 
 
-# What poll(2) sees where a descriptor is negative.
-NOTHING = types.SimpleNamespace(places=lambda: (), shows=lambda: 0)
-
-
 def poll_fd(fd: int, events: int, seconds: float | None, others: Sequence[int] = ()) -> int:
-    run, first = current().run, current().fds.get(fd, NOTHING)
+    run, first = current().run, current().fds[fd]
     rest = [current().fds[other] for other in others]
 
     def shown() -> int:
@@ -218,10 +223,10 @@ class Identity:
         current().run.observe(alive)
         return alive
 
-    def watch(self, token: int) -> int | None:
+    def watch(self, token: int) -> PidFd | None:
         if token == self.token or not self.is_alive(token):
             return None
-        return PidFd(current().processes[token - 1]).fd
+        return PidFd(current().processes[token - 1])
 
 
 class Os:
@@ -233,11 +238,12 @@ class Os:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def close(self, fd: int) -> None:
-        pass
+    def getpid(self) -> object:
+        """Never the same: no place is given back by the garbage collector, which is not a task."""
+        return object()
 
     def eventfd(self, value: int, flags: int) -> int:
-        return Event().fd
+        raise NotImplementedError
 
     def eventfd_write(self, fd: int, value: int) -> None:
         place = current().fds[fd].place
@@ -252,5 +258,9 @@ class Os:
         current().run.put(place, 0)
 
 
+def owned(make: Any, *args: object) -> Any:
+    """In place of ``descriptors.owned``: the only one to own is an eventfd."""
+    return Event()
+
+
 SELECT = types.SimpleNamespace(epoll=Epoll, EPOLLIN=1)
-THREADING = types.SimpleNamespace(RLock=ThreadLock)

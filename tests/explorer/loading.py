@@ -2,7 +2,7 @@
 
 They are imported under another name, so that nothing else in this process notices, always
 interpreted, whatever engine is installed.  Only what is below the seam is replaced: ``primitives``
-(its copies stay), ``identity``, ``recordlock``, the clock, sockets and descriptors.
+(its copies stay), ``identity``, the file lock, the clock, sockets and descriptors.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ assert _FOUND is not None and _FOUND.origin is not None
 DIRECTORY = Path(_FOUND.origin).parent
 NAME = "explored_shmpipe"
 MODULES = (
+    "living",
+    "places",
     "segment",
     "locking",
     "ring",
@@ -35,6 +37,8 @@ MODULES = (
     "control",
     "stream",
     "frames",
+    "assembling",
+    "keeping",
     "sending",
     "receiving",
 )
@@ -64,12 +68,8 @@ def _load() -> types.SimpleNamespace:
     primitives.spin = semaphores.spin
     primitives.poll_fd = kernel.poll_fd
     primitives.coarse_time = kernel.Clock.monotonic
-    for name, replacement in (
-        ("identity", kernel.Identity()),
-        ("recordlock", types.SimpleNamespace(RecordLock=semaphores.RecordLock)),
-    ):
-        sys.modules[f"{NAME}.{name}"] = replacement  # type: ignore[assignment]
-        setattr(package, name, replacement)
+    identity: Any = kernel.Identity()
+    sys.modules[f"{NAME}.identity"] = package.identity = identity  # type: ignore[attr-defined]
 
     found = types.SimpleNamespace(primitives=primitives)
     for name in MODULES:
@@ -78,9 +78,10 @@ def _load() -> types.SimpleNamespace:
         if hasattr(module, "time"):
             module.time = kernel.Clock
     found.doorbell.select = kernel.SELECT
-    found.doorbell.threading = kernel.THREADING
-    for module in (found.doorbell, found.waiting):
+    found.doorbell.owned = kernel.owned
+    for module in (found.doorbell, found.places):
         module.os = kernel.Os(module.os)
+    found.places.PLACES = 4
     # What only makes runs longer: one nap is enough before the dead are looked for.
     found.locking._FIRST_NAP = found.locking._LONGEST_NAP = found.locking.PATIENCE
     return found

@@ -64,7 +64,7 @@ class SeemsLost(Exclusion):
 
     def begin(self, run: Run) -> None:
         dead = self.world.writer("P")
-        dead.segment.numbers[dead.segment.place(dead.side.lock.index)] = 1
+        dead.segment.places.numbers[dead.segment.place(dead.side.lock.index)] = 1
         run.put(("alive", "P"), 0)
         super().begin(run)
 

@@ -49,7 +49,7 @@ class Machine:
             self.run.shared.add(place)
 
     def _left_by(self, task: Task) -> set[Any]:
-        found: set[Any] = {("alive", task.process), "record lock"}
+        found: set[Any] = {("alive", task.process), "file lock"}
         for socket in self.sockets:
             if socket.process == task.process:
                 found.update((socket.held, socket.mine))
@@ -72,8 +72,8 @@ class Machine:
         for socket in self.sockets:
             if socket.process == name:
                 socket.gone()
-        if run.get("record lock") == 1 + self.processes.index(name):
-            run.put("record lock", 0)
+        if run.get("file lock") == 1 + self.processes.index(name):
+            run.put("file lock", 0)
         for place, holders in self.holders.items():
             dead = [task for task in holders if task.process == name]
             holders.difference_update(dead)

@@ -137,24 +137,21 @@ class ThreadLock:
         return f"<lock owner={ident} count={self.depth}>"
 
 
-class RecordLock:
+class FileLock:
     """The kernel's lock on the segment, which goes with its owner."""
-
-    def __init__(self, fd: int) -> None:
-        pass
 
     def __enter__(self) -> None:
         run, me = current().run, 1 + current().process(current().here())
         if run.current is not None:
-            place = ("record lock",)
+            place = ("file lock",)
             current().wait(
-                Op("locks the segment", place, place, True, lambda: run.get("record lock") == 0)
+                Op("locks the segment", place, place, True, lambda: run.get("file lock") == 0)
             )
-        run.put("record lock", me)
+        run.put("file lock", me)
 
     def __exit__(self, *exc: object) -> None:
-        current().run.step(Op("unlocks the segment", (), ("record lock",), True))
-        current().run.put("record lock", 0)
+        current().run.step(Op("unlocks the segment", (), ("file lock",), True))
+        current().run.put("file lock", 0)
 
 
 def fence() -> None:

@@ -37,10 +37,12 @@ class Words:
 
 
 class Tokens(Words):
-    """The table of processes in words of eight bytes; the numbers in it have four."""
+    """The table of processes in words of eight bytes; those between the first and the last of a
+    place are numbers of four.
+    """
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if type(index) is slice or index * self.width % 64 == 0:
+        if type(index) is slice or index % 8 in (0, 7):
             super().__setitem__(index, value)
         else:
             assert value == 0

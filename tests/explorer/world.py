@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from errno import EBADF
 from typing import Any
 
 from . import machine, views
-from .kernel import Clock, Socket
+from .kernel import Clock, Endpoint, Socket
 from .loading import code
 from .scheduler import Run
+from .semaphores import FileLock
 
 segment = code.segment
 PAGE = views.PAGE
@@ -44,11 +48,14 @@ class Segment(segment.Segment):  # type: ignore[misc,name-defined]
         self.rings, self.max_pages = 1, max_pages
         self.map = run  # what semaphores keep
         self.address = 0
-        self.parts: dict[int, Any] = {}
-        self._lent: dict[int, int] = {}
         self._bytes = _Bytes(run)
-        self.numbers = self._bytes[segment._PLACES : segment._TABLES].cast("I")
-        self.sides: set[Any] = set()
+        size = code.places.PLACES * code.places.PLACE_BYTES
+        self.places = code.places.Places(self._bytes[segment._PLACES : segment._PLACES + size])
+        self.sides = code.living.Living()
+
+    def exclusively(self, act: Callable[[], None]) -> None:
+        with FileLock():
+            act()
 
     def data(self, ring: int) -> views.Data:
         return views.Data(self.run, self._data_at(ring), self.max_pages * PAGE)
@@ -56,8 +63,10 @@ class Segment(segment.Segment):  # type: ignore[misc,name-defined]
     def give_back(self, ring: int, first_page: int, pages: int) -> None:
         pass
 
-    def __del__(self) -> None:
-        pass
+
+def closed() -> OSError:
+    """The error of a call on an end that another thread has closed."""
+    return OSError(EBADF, "closed")
 
 
 class World:
@@ -78,7 +87,7 @@ class World:
         self.frames = frames
         self.places = places  # whether processes have theirs before the scenario begins
         self.most_pages = max(pages, most_pages)
-        segment._MAX_PLACES = 4
+        code.places._marks = itertools.count(1)
         at = segment._RING0
         for word in ("RD_LOCK", "WR_LOCK", "RD_TURN", "WR_TURN"):
             place = at + getattr(segment, word) * 8
@@ -131,9 +140,9 @@ class End:
         self.world, self.process = world, process
         self.segment = Segment(world.run, world.most_pages)
         self.ring = world._ring(self.segment)
-        self.locks = code.locking.Locks(self.segment, 0)
-        self.socket = Socket("bell", which, process)
-        self.bell = code.doorbell.Doorbell(self.socket)
+        self.locks = code.locking.Locks(self.ring)
+        self.endpoint = Endpoint("bell", which, process)
+        self.bell = code.doorbell.Doorbell(Socket(self.endpoint), closed)
         kind = (code.readers.ReaderSide, code.writers.WriterSide)[which]
         self.side = kind(self.ring, self.locks, self.bell, spin)
         if world.places:
@@ -141,8 +150,8 @@ class End:
         if world.frames and which:
             self.sender = code.sending.Sender(self.side, self.locks.writer_turn)
         elif world.frames:
-            turn = self.locks.reader_turn
-            self.receiver = code.receiving.Receiver(self.side, self.locks, turn, None)
+            keeper = code.keeping.Keeper()
+            self.receiver = code.receiving.Receiver(self.side, self.locks, keeper, None)
 
     # --- the calls -------------------------------------------------------------------------------
 
@@ -186,4 +195,4 @@ class End:
 
     def ready(self, events: int) -> bool:
         """What a watcher would see now."""
-        return bool((self.bell._epoll or self.socket).shows() & events)
+        return bool((self.bell._watch or [self.endpoint])[0].shows() & events)
