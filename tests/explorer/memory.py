@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 Place = Hashable
+MOST_MOVES = 20_000  # of a task: one that makes more goes round in a circle
 
 
 class Killed(BaseException):
@@ -164,6 +165,8 @@ class Memory:
     def _note(self, task: Task, op: Op) -> None:
         if self.over or task.dead:
             raise Killed
+        if task.moves > MOST_MOVES:
+            raise Failure(f"no end after {MOST_MOVES} accesses of {task.name}")
         users, bit = self.users, 1 << task.index
         for place in op.reads + op.writes:
             users[place] = users.get(place, 0) | bit
