@@ -78,7 +78,7 @@ class ByteRing(Ring):
         self.headers[at >> 3] = kind << 56 | size
         words[W_BYTES] += size
         primitives.release_fence()  # publishes header and bytes to the load of WPOS in front()
-        words[WPOS] = wpos + need
+        words[WPOS] = wpos + need  # step: frame-first (early 3)
         return True
 
     def _look_at_readers(self, wpos: int, capacity: int) -> int:

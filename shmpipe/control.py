@@ -116,7 +116,7 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
         leave_both(reader, writer)
     # A resize frees slots without a read, so it has to do the waking itself.
     if woken:
-        side.resized()
+        side.resized()  # step: resized
     else:
         side.level_changed()
     return pages << PAGE_SHIFT

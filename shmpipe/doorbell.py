@@ -22,8 +22,9 @@ Rules, each with what would go wrong otherwise:
 1. A reader that finds the ring empty takes a new ticket, fences, looks again, and only if it is
    still empty eats the tokens that do not answer the new ticket.  Eating first would eat the token
    of a write that came in between, and a watcher in another process would sleep beside data.
-2. A writer announces a plug (PLUG), sends its tokens, fences, and looks for space again.  A reader
-   frees space, fences (it unlocks), and looks at PLUG.  So one of the two sees the other: the
+2. A writer announces a plug (PLUG), sends its tokens, announces it anew (a reader may have eaten
+   the first tokens before the last were sent), fences, and looks for space again.  A reader frees
+   space, fences (it unlocks), and looks at PLUG.  So one of the two sees the other: the
    reader eats the plug, or the writer opens its own socket by raising the send buffer (which works
    because only the writer's kernel buffer decides what is writable).  Both may do it: harmless.
 3. A reader unplugs only up to the plug number it saw before it looked at the space, so a newer
@@ -157,11 +158,12 @@ class Doorbell:
                 if token & PLUGGED:
                     if 0 < (token - plug) & _NUMBER < 64:  # a newer plug than the one seen
                         break
+                # step: answering-ring (never)
                 elif ticket is not None and token == ticket & _NUMBER:
                     break
                 stale += 1
             if ticket is None and stale == len(queue):
-                stale -= 1
+                stale -= 1  # step: one-token-left
             if stale > 0:
                 sock.recv(stale, socket.MSG_DONTWAIT)
         except (BlockingIOError, ConnectionResetError):

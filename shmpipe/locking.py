@@ -115,6 +115,7 @@ class SideLock(Semaphore):
                 self.mine = self.segment.place(self.index)
                 for side in self.sides.all()[:1]:
                     side.arrived()
+            # step: odd-first (late)
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
             if not self.acquire(False):
                 self._contend(deadline)
@@ -136,8 +137,10 @@ class SideLock(Semaphore):
     def leave(self) -> None:
         """After ``release()``: this process certainly does not hold the lock any more."""
         if self.mine >= 0:
+            # step: even-after
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & ~1 & _NUMBER
         if self.door is not None and self.door._is_zero():
+            # step: turn-door
             self.door.release()  # one token is enough: whoever takes it leaves through here too
         self.local.release()
         if self.owed:
@@ -164,7 +167,7 @@ class SideLock(Semaphore):
             if now >= look:
                 self.segment.exclusively(self._look_for_the_dead)
                 look = time.monotonic() + PATIENCE
-            self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
+            self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER  # step: odd-again
             if self.acquire(False):
                 return
 
@@ -174,10 +177,13 @@ class SideLock(Semaphore):
         if not lost:
             return
         time.sleep(_STILL)
-        if self._dead_holders() != (counts, lost):
+        # First the try, then the look: who gets the lock between the two must be seen.
+        free = self.acquire(False)  # step: try-first (late)
+        same = self._dead_holders() == (counts, lost)
+        if not free and not same:  # step: two-looks (never)
             return
-        self.owed = True  # first: a repair too many does no harm
-        if self.acquire(False):  # one of the dead did not have it after all
+        self.owed = True  # first: a repair too many does no harm  # step: owed-wakes
+        if free:  # one of the dead did not have it after all
             self.release()
         else:
             # A second handle: this one must not count a release it never acquired.

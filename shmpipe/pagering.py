@@ -61,7 +61,7 @@ class PageRing(Ring):
         rpos = words[RPOS]
         used = self._used_checked(rpos, wpos, pages)
         if rpos & MASK and (not used or self.start(rpos, wpos, pages) != rpos):
-            words[SKIP] = rpos  # before its slot is filled anew
+            words[SKIP] = rpos  # before its slot is filled anew  # step: skip
         size = len(source)
         done = 0
         tail = size & MASK

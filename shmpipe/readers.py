@@ -57,13 +57,15 @@ class ReaderSide(Side):
         """
         words = self.words
         if kind == SHORT:
-            while self.read_wait.acquire(False):  # tokens that nobody took
-                pass
-            words[RD_SLEEPERS] += 1
+            if not words[RD_SLEEPERS]:  # step: reader-tokens (always)
+                # Tokens that nobody took; were others counted, one may be on its way to them.
+                while self.read_wait.acquire(False):
+                    pass
+            words[RD_SLEEPERS] += 1  # step: reader-counted
             words[R_SLEEPS] += 0 if again else 1
         else:
             words[RD_LONG] += 1
-        self.clear()
+        self.clear()  # step: reader-count-first (early)
 
     def disarm(self, kind: int) -> None:
         # An exception in between leaves a count too high, which only costs wakes; never too low.
@@ -78,10 +80,10 @@ class ReaderSide(Side):
         ticket = words[RD_ARM] = (words[RD_ARM] + 1) & WORD
         if words[RD_WATCH] or words[RD_LONG] or plug != words[UNPLUG]:
             # The ticket before the second look; pairs with the unlock in a writer.
-            primitives.fence()
-            if not self.has_data():
-                self.bell.eat(plug, ticket)
-                self.bell.hush()
+            primitives.fence()  # step: clear-fence
+            if not self.has_data():  # step: clear-look (always)
+                self.bell.eat(plug, ticket)  # step: clear-eat
+                self.bell.hush()  # step: clear-hush
                 words[UNPLUG] = plug
 
     def settle(self, drained: bool, slept: bool) -> None:
@@ -91,8 +93,9 @@ class ReaderSide(Side):
             return
         if words[RD_WATCH] or words[RD_LONG]:
             if words[RD_ARM] == words[RD_RUNG]:  # otherwise nobody has rung since the last time
-                self.clear()
+                self.clear()  # step: settle-clear
         elif slept and words[RD_SLEEPERS]:
+            # step: reader-rearm
             words[RD_ARM] = (words[RD_ARM] + 1) & WORD  # for those who still sleep
 
     # --- without the lock ------------------------------------------------------------------------
@@ -123,12 +126,13 @@ class ReaderSide(Side):
         lock.enter()
         try:
             fd = bell.watch_fd()
-            words[RD_WATCH] = 1
-            if not self.has_data():
+            words[RD_WATCH] = 1  # step: watch-announce
+            if not self.has_data():  # step: watch-level (never)
                 self.clear()
         finally:
             lock.release()
             lock.leave()
+        # step: watch-look (never)
         if self.has_data():  # from before the ticket: nobody will ring for it
             bell.ring_self()
         return fd
@@ -142,6 +146,7 @@ class ReaderSide(Side):
 
     def pass_on(self, slept: bool, ended: bool) -> None:
         """Whoever was woken wakes the next one, if there is something for it."""
+        # step: reader-pass-on (never)
         if slept and self.words[RD_SLEEPERS] and (ended or self.has_data()):
             self.read_wait.release()
 
@@ -149,7 +154,13 @@ class ReaderSide(Side):
         """``freed`` slots were given back, and the lock since: tell writers as the policy says."""
         words = self.words
         ticket = words[WR_ARM]
-        if not freed or ticket == words[WR_RUNG]:
+        if not freed:
+            return
+        if ticket == words[WR_RUNG]:
+            # Watchers keep the ticket of their plug.  A read before this one may have answered it
+            # when the ring was full again, so that the plug had to stay.
+            if words[PLUG] != words[UNPLUG]:  # step: answered-plug (never)
+                self.unplug(False)
             return
         # The writers' position is loaded only now: a writer that filled the ring and went to sleep
         # after this read had looked must count as one that sleeps on a full ring.
@@ -157,14 +168,14 @@ class ReaderSide(Side):
         policy, pages = words[POLICY], words[LIMIT]
         threshold = min(max(words[WRITE_PAGES], words[WR_WANT]), pages)
         if fires(policy, pages, threshold, after + freed, after):
-            words[WR_RUNG] = ticket
+            words[WR_RUNG] = ticket  # step: writer-rung (late 2)
             words[W_WAKES] += 1
             # Before looking who waits where: a sleeper on its way from the semaphore to the
             # doorbell looks at RUNG after it has plugged.
-            primitives.fence()
+            primitives.fence()  # step: wake-writers-fence
             if words[WR_SLEEPERS]:
-                self.write_wait.release()
-            self.unplug(True)
+                self.write_wait.release()  # step: wake-writers
+            self.unplug(True)  # step: wake-unplug
         else:
             words[W_WITHHELD] += 1
             if policy == EDGE_HALF:  # its mark for sleepers is not the one for watchers
@@ -183,11 +194,12 @@ class ReaderSide(Side):
         lock.enter()
         try:
             plug = words[PLUG]
-            if held_back or self.is_ready():
+            if held_back or self.is_ready():  # step: unplug-level (always)
+                # no step: it only spares the next reader a stale token
                 if not self.has_data():
                     self.clear()
                 if words[UNPLUG] != plug:
-                    self.bell.eat(plug)
+                    self.bell.eat(plug)  # step: unplug-eat
                     words[UNPLUG] = plug
         finally:
             lock.release()
@@ -197,7 +209,7 @@ class ReaderSide(Side):
         """Slots may have become free other than by a read: wake the writers for them."""
         words = self.words
         words[WR_RUNG] = words[WR_ARM]
-        primitives.fence()  # as in wake_writers()
+        primitives.fence()  # as in wake_writers()  # step: resized-reader-fence
         if words[WR_SLEEPERS]:
             self.write_wait.release()
         self.unplug(True)
@@ -212,7 +224,7 @@ class ReaderSide(Side):
 
     def leave(self) -> None:
         """This process closes its end: a sleeping writer will look whether it was the last."""
-        self._let_go()
-        self.words[RD_LEFT] = 1
+        self._let_go()  # step: reader-close
+        self.words[RD_LEFT] = 1  # step: reader-left
         if self.words[WR_SLEEPERS]:
             self.write_wait.release()

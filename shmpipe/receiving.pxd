@@ -7,8 +7,8 @@ from .primitives cimport Words
 from .readers cimport ReaderSide
 
 cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART
-cdef int DROPPED, R_KEEPER, R_SPINS, RD_LONG, RD_TURN_BY, RD_WATCH, READS
-cdef int RPOS, WPOS, WR_ARM, WR_RUNG, WR_TURN_BY
+cdef int DROPPED, PLUG, R_KEEPER, R_SPINS, RD_LONG, RD_TURN_BY, RD_WATCH, READS
+cdef int RPOS, UNPLUG, WPOS, WR_ARM, WR_RUNG, WR_TURN_BY
 cdef int64_t _HERE, _KEPT
 
 @cython.final

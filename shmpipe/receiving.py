@@ -25,6 +25,7 @@ from .ring import damaged
 from .segment import (
     ALIGN,
     DROPPED,
+    PLUG,
     R_KEEPER,
     R_SPINS,
     RD_LONG,
@@ -32,6 +33,7 @@ from .segment import (
     RD_WATCH,
     READS,
     RPOS,
+    UNPLUG,
     WPOS,
     WR_ARM,
     WR_RUNG,
@@ -89,7 +91,11 @@ class Receiver:
         while True:
             message = self._at_once(room, slept, deadline, most)
             if message is _STREAM:
+                # The wake that this call had may have been for who has the turn; and waiting for
+                # parts, it may have been given one that another receiver needs.
+                self.side.pass_on(slept, False)  # step: turn-pass-on
                 message = self._assemble(room, deadline, most)
+                self.side.pass_on(True, False)  # step: parts-pass-on
                 if message is not None:
                     return message if message is TOO_LONG else message.finished()
             elif message is not None:
@@ -125,17 +131,17 @@ class Receiver:
                 return _STREAM
             else:
                 raise damaged(f"frame of kind {ring.kind}")
-            before = ring.consume()
+            before = ring.consume()  # step: recv-copy-first (early)
             words[READS] += 1
             if slept or words[RD_WATCH] or words[RD_LONG]:
-                side.settle(not side.has_data(), slept)
+                side.settle(not side.has_data(), slept)  # step: recv-settle
         finally:
-            lock.release()
+            lock.release()  # step: recv-unlock (late)
             lock.leave()
-        if words[WR_ARM] != words[WR_RUNG]:
-            side.wake_writers(ring.freed_since(before))
+        if words[WR_ARM] != words[WR_RUNG] or words[PLUG] != words[UNPLUG]:
+            side.wake_writers(ring.freed_since(before))  # step: recv-wake
         if slept:
-            side.pass_on(slept, False)
+            side.pass_on(slept, False)  # step: recv-pass-on
         return message
 
     def _object(self) -> Any:
@@ -153,6 +159,8 @@ class Receiver:
             while self.wait(deadline):
                 found = self._look(deadline)
                 if found == _HERE:
+                    # The message stays, so whoever sleeps for it needs the wake that came here.
+                    self.side.pass_on(True, False)  # step: poll-pass-on
                     return True
                 if found == _KEPT:
                     self._wait_for_keeper(deadline)
@@ -208,7 +216,7 @@ class Receiver:
         EOFError: nobody can send any more.  TimeoutError: others kept the lock until ``deadline``.
         """
         side, words, lock = self.side, self.side.words, self.side.lock
-        if side.has_data():
+        if side.has_data():  # no step: it only saves the lock
             return True
         limit = remaining(deadline)
         if side.spin_now > 0 and (limit is None or limit > 0) and side.spin(WPOS, words[RPOS] + 1):
@@ -226,8 +234,8 @@ class Receiver:
                     # The doorbell first: what was sent before the last sender died is there.
                     limit = remaining(deadline)
                     brief = limit is not None and limit <= SHORT_SLEEP
-                    ended = side.others_gone(brief or kind == LONG)
-                    if side.has_data():
+                    ended = side.others_gone(brief or kind == LONG)  # step: hangup-first (late)
+                    if side.has_data():  # step: recv-look-after-hangup (never)
                         return True
                     if ended or (limit is not None and limit <= 0):
                         side.clear()
@@ -237,7 +245,7 @@ class Receiver:
                 finally:
                     lock.release()
                     lock.leave()
-                if not side.has_data():
+                if not side.has_data():  # step: recv-look (always)
                     if not slept:
                         slept = True  # first: the call may end here, and let go of it in vain
                         side.bell.hold()
@@ -267,10 +275,10 @@ class Receiver:
         turn.enter(deadline)
         try:
             if self._may_touch():
-                words[RD_TURN_BY] = identity.token
+                words[RD_TURN_BY] = identity.token  # step: recv-turn
                 return self._collect(room, deadline, most)
         finally:
-            words[RD_TURN_BY] = 0
+            words[RD_TURN_BY] = 0  # step: recv-turn-over
             turn.release()
             turn.leave()
         self._wait_for_keeper(deadline)  # which needs the turn to go on
@@ -307,12 +315,13 @@ class Receiver:
                 lock.enter(deadline)
                 try:
                     over, message, freed = self._step(room, most)
-                    if not side.has_data():
-                        side.settle(True, False)
+                    if not side.has_data():  # no step: settle() says what follows
+                        # step: parts-rearm
+                        side.settle(True, over)  # arms again for those who still sleep
                 finally:
                     lock.release()
                     lock.leave()
-                side.wake_writers(max(freed, 0))
+                side.wake_writers(max(freed, 0))  # step: parts-wake
                 if over:
                     return message
                 if freed < 0:
@@ -415,7 +424,7 @@ class Receiver:
         if not (sender and identity.is_alive(sender)) and lock.enter_soon():
             try:
                 # Nobody's turn: whoever gets it next stores its name before it begins a stream.
-                if words[WR_TURN_BY] == sender:
+                if words[WR_TURN_BY] == sender:  # step: turn-look (always)
                     close_stream(self.ring)
                     return
             finally:

@@ -101,6 +101,6 @@ class Ring:
                 there = (target << PAGE_SHIFT) + (at & MASK)
                 self.data[there : there + count] = self.data[here : here + count]
             at += count
-        words[PAGES] = pages
+        words[PAGES] = pages  # step: size-last (early)
         if pages < old:
             self.segment.give_back(self.index, pages, old - pages)

@@ -74,21 +74,21 @@ class Sender:
             if words[WR_WATCH]:
                 side.settle(False)
         finally:
-            lock.release()
+            lock.release()  # step: send-unlock (late)
             lock.leave()
         if words[RD_ARM] != words[RD_RUNG]:
-            side.wake_readers()
+            side.wake_readers()  # step: send-wake
         return True
 
     def _in_turn(self, kind: int, content: Any, size: int, deadline: float | None) -> None:
         words, turn = self.words, self.turn
         turn.enter(deadline)
         try:
-            words[WR_TURN_BY] = identity.token
+            words[WR_TURN_BY] = identity.token  # step: send-turn
             _Sending(self, kind, content, size).run(deadline)
         finally:
             words[WR_WANT] = 0
-            words[WR_TURN_BY] = 0
+            words[WR_TURN_BY] = 0  # step: send-turn-over
             turn.release()
             turn.leave()
 
@@ -139,9 +139,9 @@ class _Sending:
                 try:
                     if asleep:
                         armed, asleep = asleep, NOT
-                        side.disarm(armed)
+                        side.disarm(armed)  # step: send-disarm
                     if not self.begun:
-                        close_stream(self.ring)  # a dead predecessor's
+                        close_stream(self.ring)  # a dead predecessor's  # step: send-close-dead
                     broken = side.others_gone(kind == LONG)
                     finished = not broken and self._put()
                     grow = not finished and words[PAGES] < words[LIMIT]
@@ -155,13 +155,13 @@ class _Sending:
                         ticket = side.arm(kind, slept)
                         asleep = kind
                 finally:
-                    lock.release()
+                    lock.release()  # step: send-parts-unlock (late)
                     lock.leave()
                 side.wake_readers()
                 if broken:
                     raise _broken()
                 if finished:
-                    side.pass_on(slept, False)
+                    side.pass_on(slept, False)  # step: send-pass-on
                     return
                 if spin:
                     spin = False
@@ -169,6 +169,7 @@ class _Sending:
                         words[W_SPINS] += 1
                 elif grow:
                     self.sender.grow(self.want, deadline)
+                # step: send-look (always)
                 elif not (self._has_space() or answered(words[WR_RUNG], ticket)):
                     limit = remaining(deadline)
                     if limit is not None and limit <= 0:
@@ -219,7 +220,7 @@ class _Sending:
             if words[PAGES] < words[LIMIT] or space < self.want:
                 return False
             self.begun = True
-            words[W_OPEN] = 1  # before there is anything to close
+            words[W_OPEN] = 1  # before there is anything to close  # step: begin-open (late 2)
             begin = BEGIN_DATA if self.kind == DATA else BEGIN_OBJECT
             ring.append(begin, self.size.to_bytes(ALIGN, "little"), ALIGN)
             space = ring.space()
@@ -234,8 +235,9 @@ class _Sending:
             place = self.left.to_bytes(ALIGN, "little")
             ring.append(PART, [place, *self._next(count)], ALIGN + count)
             self.left -= count
+            # no step: without it the wake would only come later, behind the unlock
             primitives.fence()  # in place of the unlock that wake_readers() wants before it
-            self.side.wake_readers()
+            self.side.wake_readers()  # step: part-wake
             space = ring.space()
         words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
         return True

@@ -42,7 +42,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
             try:
                 if asleep:
                     armed, asleep = asleep, NOT
-                    side.disarm(armed)
+                    side.disarm(armed)  # step: read-disarm
                 result = ring.take(dest, want)
                 ended = False
                 if not result and not spin:
@@ -50,7 +50,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                     # died must not be lost behind its hang-up.
                     ended = side.others_gone(bool(nonblocking) or kind == LONG)
                     if ended:
-                        result = ring.take(dest, want)
+                        result = ring.take(dest, want)  # step: read-look-after-hangup
                     elif nonblocking:
                         side.clear()
                         return None
@@ -60,19 +60,19 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                 freed = ring.freed
                 if result:
                     words[READS] += 1
-                    side.settle(not ring.left, slept)
+                    side.settle(not ring.left, slept)  # step: read-settle
             finally:
-                lock.release()
+                lock.release()  # step: read-unlock (late)
                 lock.leave()
             if result or ended:
-                side.wake_writers(freed)
-                side.pass_on(slept, ended)
+                side.wake_writers(freed)  # step: read-wake
+                side.pass_on(slept, ended)  # step: read-pass-on
                 return result
             if spin:
                 spin = False
                 if side.spin(WPOS, words[RPOS] + 1):
                     words[R_SPINS] += 1
-            elif not side.has_data():
+            elif not side.has_data():  # step: read-look (always)
                 if not slept:
                     slept = True  # first: the call may end here, and let go of it in vain
                     side.bell.hold()
@@ -106,7 +106,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
             try:
                 if asleep:
                     armed, asleep = asleep, NOT
-                    side.disarm(armed)
+                    side.disarm(armed)  # step: write-disarm
                     may_put = may_put or answered(words[WR_RUNG], ticket) or not side.has_data()
                 broken = side.bell.hung_up()  # the kernel's own count of readers, every time
                 put = 0
@@ -119,8 +119,9 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                     blocked = False
                 if not blocked:
                     words[WRITES] += 1 if done else 0
-                    side.settle(slept)
+                    side.settle(slept)  # step: write-settle
                 elif not spin:
+                    # no step: it only says how to sleep
                     if put or (words[WR_WATCH] and side.is_ready()):
                         kind = SHORT  # the socket is, or may soon be, writable for its watchers
                     now = side.arm(kind, slept and not put)
@@ -128,18 +129,19 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                     if may_put:  # the ring is full; otherwise the unanswered ticket still counts
                         ticket = now
             finally:
-                lock.release()
+                lock.release()  # step: write-unlock (late)
                 lock.leave()
             if put:
-                side.wake_readers()
+                side.wake_readers()  # step: write-wake
             if not blocked:
-                side.pass_on(slept, broken)
+                side.pass_on(slept, broken)  # step: write-pass-on
                 return _written(done, broken)
             if spin:
                 spin = False
                 if _spin_for_space(side):
                     words[W_SPINS] += 1
                 continue
+            # step: write-look (never)
             if answered(words[WR_RUNG], ticket) or (may_put and side.has_space()):
                 may_put = True
                 continue

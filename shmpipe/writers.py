@@ -55,14 +55,16 @@ class WriterSide(Side):
         """
         words = self.words
         if kind == SHORT:
-            while self.write_wait.acquire(False):  # tokens that nobody took
-                pass
+            if not words[WR_SLEEPERS]:  # step: writer-tokens (always)
+                # Tokens that nobody took; were others counted, one may be on its way to them.
+                while self.write_wait.acquire(False):
+                    pass
             words[WR_SLEEPERS] += 1
             words[W_SLEEPS] += 0 if again else 1
-            words[WR_ARM] = (words[WR_ARM] + 1) & WORD
+            words[WR_ARM] = (words[WR_ARM] + 1) & WORD  # step: writer-ticket
         else:
             words[WR_LONG] += 1
-            self.plug()
+            self.plug()  # step: writer-plug
         return words[WR_ARM]
 
     def disarm(self, kind: int) -> None:
@@ -79,29 +81,34 @@ class WriterSide(Side):
         if words[PLUG] == words[UNPLUG] or bell.is_open():
             words[PLUG] = number = (words[PLUG] + 1) & WORD
             words[WR_ARM] = (words[WR_ARM] + 1) & WORD
-            bell.plug(number)
+            bell.plug(number)  # step: plug-tokens
+            # Once more behind them: a reader may have eaten the first of the tokens, and taken the
+            # number for done, while others were still to come.
+            words[PLUG] = (number + 1) & WORD  # step: plug-again
         else:
             words[WR_ARM] = (words[WR_ARM] + 1) & WORD
         # The announcement before the second look, the caller's; pairs with the unlock in a reader.
+        # no step: the system calls above are barriers too
         primitives.fence()
 
     def show_level(self) -> None:
         """Bring the socket's writability to what the policy says, if anybody may be watching."""
         words = self.words
+        # no step: it only saves plugging and opening
         if self.is_ready():
             if words[PLUG] != words[UNPLUG]:
                 self.bell.open()
         elif words[WR_WATCH]:
             self.plug()
-            if self.is_ready():
+            if self.is_ready():  # step: level-look (never)
                 self.bell.open()
 
     def settle(self, slept: bool) -> None:
         """After a write, done or not: what watchers and other sleepers have to be shown."""
         words = self.words
         if words[WR_WATCH] or words[PLUG] != words[UNPLUG]:
-            self.show_level()
-        if slept and words[WR_SLEEPERS] and not self.has_space():
+            self.show_level()  # step: settle-level
+        if slept and words[WR_SLEEPERS] and not self.has_space():  # step: writer-rearm (never)
             words[WR_ARM] = (words[WR_ARM] + 1) & WORD  # for those who still sleep
 
     # --- without the lock ------------------------------------------------------------------------
@@ -132,8 +139,8 @@ class WriterSide(Side):
         words, lock = self.words, self.lock
         lock.enter()
         try:
-            words[WR_WATCH] = 1
-            self.show_level()
+            words[WR_WATCH] = 1  # step: watch-space-announce
+            self.show_level()  # step: watch-space-level
         finally:
             lock.release()
             lock.leave()
@@ -148,8 +155,9 @@ class WriterSide(Side):
 
     def pass_on(self, slept: bool, ended: bool) -> None:
         """Whoever was woken wakes the next one, if there is something for it."""
+        # step: writer-pass-on (never)
         if slept and self.words[WR_SLEEPERS] and (ended or self.has_space()):
-            self.write_wait.release()
+            self.write_wait.release()  # step: resized-wake
 
     def wake_readers(self) -> None:
         """Bytes were published, and the lock given back since: tell whoever waits for them."""
@@ -157,18 +165,18 @@ class WriterSide(Side):
         ticket = words[RD_ARM]
         if ticket == words[RD_RUNG]:
             return
-        words[RD_RUNG] = ticket
+        words[RD_RUNG] = ticket  # step: reader-rung
         if words[RD_SLEEPERS]:
             words[R_WAKES] += 1
-            self.read_wait.release()
+            self.read_wait.release()  # step: wake-readers
         if words[RD_WATCH] or words[RD_LONG]:
             words[R_WAKES] += 1
-            self.bell.ring(ticket)
+            self.bell.ring(ticket)  # step: wake-watchers
 
     def arrived(self) -> None:
         """This process begins to write: long sleepers do not watch it yet, so they look again."""
         if self.words[RD_LONG]:
-            self.bell.ring(self.words[RD_ARM])
+            self.bell.ring(self.words[RD_ARM])  # step: arrived-ring
 
     def repair(self) -> None:
         """A writer died, or was thrown out, after it may have published something: ring for it."""
@@ -182,11 +190,13 @@ class WriterSide(Side):
     def resized(self) -> None:
         """Slots may have become free other than by a read: wake the writers for them."""
         words = self.words
-        words[WR_RUNG] = words[WR_ARM]
+        words[WR_RUNG] = words[WR_ARM]  # step: resized-rung
+        # Before looking who waits where: as in ReaderSide.wake_writers().
+        primitives.fence()  # step: resized-writer-fence
         if words[WR_SLEEPERS]:
             self.write_wait.release()
         if words[WR_LONG]:
-            self.bell.open()
+            self.bell.open()  # step: resized-open
         self.level_changed()
 
     def level_changed(self) -> None:

@@ -1,0 +1,140 @@
+"""All scenarios by name, how far each is searched, and the hunt for mutants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from .base import PipeScenario
+from .deaths import DEATHS
+from .edges import EDGES
+from .locks import LOCKS
+from .messages import FRAMES
+from .mutants import Mutant, applied
+from .pipes import PIPES
+from .scheduler import Limits
+from .search import Result, Search
+from .watching import WATCHED
+
+How = tuple[str, int | None, int]  # a scenario, pre-emptions (None: no bound), schedules
+
+SCENARIOS: dict[str, PipeScenario] = {
+    scenario.name: scenario for scenario in [*LOCKS, *EDGES, *PIPES, *WATCHED, *DEATHS, *FRAMES]
+}
+FAST_MOST = 400  # schedules of each scenario in the fast set
+FULL_MOST = 200_000  # in the full set
+CAUGHT = Path(__file__).with_name("caught.txt")
+_HEAD = "# Each mutant, and a search that catches it: scenario, pre-emptions, schedules needed.\n"
+
+
+def limits_of(scenario: PipeScenario, preemptions: int | None) -> Limits:
+    own = scenario.limits
+    return Limits(preemptions, own.late, own.deaths, own.ticks)
+
+
+def search(scenario: PipeScenario, preemptions: int | None, most: int | None = None) -> Result:
+    return Search(scenario, limits_of(scenario, preemptions)).run(most)
+
+
+# Where to look first for a mutant, or those of a module: parts of scenarios' names.
+LIKELY = {
+    "plug-again": ("write-sleeps-edge-half-2",),
+    "owed-wakes": ("death-before",),
+    "resized-reader-fence": ("resize-by",),
+    "resized-writer-fence": ("resize-by",),
+    "resized-rung": ("resize-by",),
+    "resized-wake": ("resize-by",),
+    "resized-open": ("resize-by",),
+    "resized": ("resize-by",),
+    "poll-pass-on": ("poll",),
+    "stale-count": ("death-of-receiver",),
+    "part-taken-first": ("death-of-receiver",),
+    "parts-rearm": ("two-receivers",),
+    "parts-pass-on": ("two-receivers",),
+    "turn-pass-on": ("two-receivers",),
+    "recv-turn": ("death-of-receiver", "two-receivers"),
+    "recv-turn-over": ("two-receivers",),
+    "send-turn": ("death-of-sender", "two-senders"),
+    "send-close-dead": ("death-of-sender",),
+    "begin-counted": ("death-of-sender",),
+    "turn-look": ("two-senders", "death-of-sender"),
+    "hangup-first": ("death",),
+    "recv-look-after-hangup": ("death",),
+    "read-look-after-hangup": ("death-of-last",),
+    "read-unlock": ("death",),
+    "write-unlock": ("death",),
+    "send-unlock": ("death",),
+    "send-parts-unlock": ("death",),
+    "recv-unlock": ("death",),
+    "writer-rearm": ("long-writer", "crowd", "two-writers"),
+    "locking": ("seems-lost", "death-of-waiter", "take-over", "exclusion"),
+    "ring": ("death-of-resizer", "resize"),
+    "control": ("resize",),
+    "bytering": ("send", "receive"),
+    "sending": ("send", "parts", "stream"),
+    "receiving": ("receive", "parts", "stream"),
+    "doorbell": ("watch",),
+    "readers": ("one-read", "watch", "two"),
+    "writers": ("one-read", "watch", "two"),
+    "stream": ("one-read", "two", "death"),
+}
+
+
+def order(mutant: Mutant) -> Iterator[tuple[PipeScenario, int | None, int]]:
+    """Which searches to try, for how many schedules."""
+    parts = LIKELY.get(mutant.name) or LIKELY.get(mutant.module, ())
+    likely = [one for name, one in SCENARIOS.items() if any(part in name for part in parts)]
+    rest = [one for one in SCENARIOS.values() if one not in likely]
+    for preemptions, most in ((0, 300), (1, 1000)):
+        for scenario in likely:
+            yield scenario, preemptions, most
+    for scenario in rest:
+        yield scenario, 0, 300
+    for preemptions, most in ((2, 6000), (None, 6000), (3, 12_000)):
+        for scenario in likely:
+            yield scenario, preemptions, most
+    for preemptions, most in ((1, 1000), (2, 6000)):
+        for scenario in rest:
+            yield scenario, preemptions, most
+
+
+def hunt(mutant: Mutant, seconds: float) -> tuple[str, int | None, Result] | None:
+    """A scenario that fails with the mutant, how many pre-emptions that took, and how it fails."""
+    until = time.monotonic() + seconds
+    for scenario, preemptions, most in order(mutant):
+        if time.monotonic() > until:
+            return None
+        with applied(mutant):
+            result = search(scenario, preemptions, most)
+        if result.failure is not None:
+            if search(scenario, preemptions, result.schedules).failure is not None:
+                raise RuntimeError(f"{scenario.name} fails without a mutant, too")
+            return scenario.name, preemptions, result
+    return None
+
+
+def caught() -> dict[str, How]:
+    """By mutant, from the file."""
+    found: dict[str, How] = {}
+    if not CAUGHT.exists():
+        return found
+    for line in CAUGHT.read_text().splitlines():
+        if not line.startswith("#"):
+            name, scenario, preemptions, schedules = line.split()
+            bound = None if preemptions == "all" else int(preemptions)
+            found[name] = scenario, bound, int(schedules)
+    return found
+
+
+def write_caught(found: dict[str, How]) -> None:
+    lines = []
+    for name, (scenario, bound, schedules) in sorted(found.items()):
+        lines.append(f"{name} {scenario} {'all' if bound is None else bound} {schedules}\n")
+    CAUGHT.write_text(_HEAD + "".join(lines))
+
+
+def known(mutants: list[Mutant]) -> Iterator[tuple[Mutant, How | None]]:
+    table = caught()
+    for mutant in mutants:
+        yield mutant, table.get(mutant.name)

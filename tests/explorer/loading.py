@@ -1,0 +1,90 @@
+"""The modules under test: a copy of the package's sources, with a simulated machine below them.
+
+They are imported under another name, so that nothing else in this process notices, always
+interpreted, whatever engine is installed.  Only what is below the seam is replaced: ``primitives``
+(its copies stay), ``identity``, the file lock, the clock, sockets and descriptors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from . import kernel, semaphores
+
+_FOUND = importlib.util.find_spec("shmpipe")
+assert _FOUND is not None and _FOUND.origin is not None
+DIRECTORY = Path(_FOUND.origin).parent
+NAME = "explored_shmpipe"
+MODULES = (
+    "living",
+    "places",
+    "segment",
+    "locking",
+    "ring",
+    "pagering",
+    "bytering",
+    "doorbell",
+    "policies",
+    "waiting",
+    "readers",
+    "writers",
+    "control",
+    "stream",
+    "frames",
+    "assembling",
+    "keeping",
+    "sending",
+    "receiving",
+)
+
+
+class _Sources:
+    """Finds the copy's modules as Python files, compiled ones beside them or not."""
+
+    def __init__(self) -> None:
+        self._finder = FileFinder(str(DIRECTORY), (SourceFileLoader, SOURCE_SUFFIXES))
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        parent, _, _ = name.rpartition(".")
+        return self._finder.find_spec(name) if parent == NAME else None
+
+
+def _load() -> types.SimpleNamespace:
+    package = types.ModuleType(NAME)
+    package.__path__ = [str(DIRECTORY)]
+    sys.modules[NAME] = package
+    sys.meta_path.insert(0, _Sources())
+
+    primitives: Any = importlib.import_module(f"{NAME}.primitives")
+    primitives.Semaphore = semaphores.Semaphore
+    primitives.ThreadLock = semaphores.ThreadLock
+    primitives.fence = semaphores.fence
+    primitives.spin = semaphores.spin
+    primitives.poll_fd = kernel.poll_fd
+    primitives.coarse_time = kernel.Clock.monotonic
+    identity: Any = kernel.Identity()
+    sys.modules[f"{NAME}.identity"] = package.identity = identity  # type: ignore[attr-defined]
+
+    found = types.SimpleNamespace(primitives=primitives)
+    for name in MODULES:
+        module: Any = importlib.import_module(f"{NAME}.{name}")
+        setattr(found, name, module)
+        if hasattr(module, "time"):
+            module.time = kernel.Clock
+    found.doorbell.select = kernel.SELECT
+    found.doorbell.owned = kernel.owned
+    for module in (found.doorbell, found.places):
+        module.os = kernel.Os(module.os)
+    found.places.PLACES = 4
+    # What only makes runs longer: one nap is enough before the dead are looked for.
+    found.locking._FIRST_NAP = found.locking._LONGEST_NAP = found.locking.PATIENCE
+    return found
+
+
+code = _load()

@@ -1,0 +1,167 @@
+"""All interleavings of the shipped code, and the explorer that goes through them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from typing import Any
+
+import pytest
+
+from .explorer import hunting, textbook
+from .explorer.loading import DIRECTORY, MODULES
+from .explorer.mutants import Mutant, applied, mutants
+from .explorer.scheduler import Limits
+from .explorer.search import Result, Scenario, Search, replay
+from .explorer.telling import Teller
+
+pytestmark = pytest.mark.timeout_s(300)
+
+
+# --- the explorer itself -------------------------------------------------------------------------
+
+
+def search(scenario: Scenario, preemptions: int | None = None) -> Result:
+    result = Search(scenario, Limits(preemptions)).run()
+    assert result.complete or result.failure
+    return result
+
+
+@pytest.mark.parametrize("preemptions", [None, 3])
+@pytest.mark.parametrize(
+    ("scenario", "impossible"),
+    [
+        (textbook.Litmus(fenced=False), set()),
+        (textbook.Litmus(fenced=True), {(0, 0)}),
+        (textbook.Litmus(fenced=False, tso=False), {(0, 0)}),
+    ],
+    ids=["without a fence", "with one", "sequential"],
+)
+def test_a_store_may_be_seen_late(
+    scenario: textbook.Litmus, impossible: set[Any], preemptions: int | None
+) -> None:
+    scenario.outcomes.clear()
+    assert search(scenario, preemptions).failure is None
+    assert scenario.outcomes == {(0, 0), (0, 1), (1, 0), (1, 1)} - impossible
+
+
+@pytest.mark.parametrize("preemptions", [None, 3])
+def test_stores_are_seen_in_their_order(preemptions: int | None) -> None:
+    scenario = textbook.Message()
+    assert search(scenario, preemptions).failure is None
+    assert scenario.outcomes == {(0, 0), (0, 1), (1, 1)}  # never the flag without the data
+
+
+@pytest.mark.parametrize(
+    ("scenario", "fails"),
+    [
+        (textbook.Peterson(fenced=True), False),
+        (textbook.Peterson(fenced=True, rounds=2), False),
+        (textbook.Peterson(fenced=False), True),
+        (textbook.Peterson(fenced=False, tso=False), False),
+        (textbook.Buffer(), False),
+        (textbook.Buffer(producers=2), False),
+        (textbook.Buffer(broken="order"), True),
+        (textbook.Buffer(broken="free"), True),
+        (textbook.Condition(looks=True), False),
+        (textbook.Condition(looks=False), True),
+        (textbook.Condition(looks=True, fenced=False), True),
+    ],
+    ids=lambda value: str(value) if isinstance(value, bool) else value.title(),
+)
+@pytest.mark.parametrize("preemptions", [None, 2])
+def test_textbook(scenario: Scenario, fails: bool, preemptions: int | None) -> None:
+    result = search(scenario, preemptions)
+    assert bool(result.failure) == fails
+    if fails:
+        assert replay(scenario, result.schedule) == result.failure
+
+
+def test_reductions_lose_no_outcome() -> None:
+    """The same outcomes as without a memory of states."""
+
+    class Plain(textbook.Litmus):
+        remembers = False
+
+    plain, quick = Plain(fenced=False), textbook.Litmus(fenced=False)
+    many, few = Search(plain, Limits(9)).run(), Search(quick, Limits()).run()
+    assert plain.outcomes == quick.outcomes
+    assert few.schedules < many.schedules
+
+
+# --- the shipped code ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", hunting.SCENARIOS)
+def test_scenario(name: str) -> None:
+    scenario = hunting.SCENARIOS[name]
+    result = hunting.search(scenario, scenario.fast, hunting.FAST_MOST)
+    assert result.failure is None, f"--scenario {name} --replay '{result.schedule}'"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(3600)
+@pytest.mark.skipif("SHMPIPE_EXPLORE" not in os.environ, reason="takes an hour: SHMPIPE_EXPLORE=full")
+@pytest.mark.parametrize("name", hunting.SCENARIOS)
+def test_scenario_in_full(name: str) -> None:
+    scenario = hunting.SCENARIOS[name]
+    result = hunting.search(scenario, scenario.limits.preemptions, hunting.FULL_MOST)
+    assert result.failure is None, f"--scenario {name} --replay '{result.schedule}'"
+
+
+# --- without one of its steps --------------------------------------------------------------------
+
+LOOKS = {"has_data", "has_space", "_has_space", "is_ready"}
+
+
+def asks(node: ast.AST, names: set[str]) -> bool:
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in names
+        for call in ast.walk(node)
+    )
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_fence_and_every_look_is_marked(module: str) -> None:
+    """So that a new one comes with a mutant, or says why it has none (``no step``)."""
+    source = (DIRECTORY / f"{module}.py").read_text()
+    lines = ["", *source.splitlines()]
+    unmarked = []
+    for node in ast.walk(ast.parse(source)):
+        fence = isinstance(node, ast.Expr) and asks(node, {"fence"})
+        if fence or (isinstance(node, ast.If) and asks(node.test, LOOKS)):
+            near = lines[node.lineno - 1 : node.lineno + 1]
+            if not any("# step: " in line or "# no step: " in line for line in near):
+                unmarked.append(lines[node.lineno].strip())
+    assert not unmarked
+
+
+def test_names_of_steps_are_unique() -> None:
+    names = [mutant.name for mutant in mutants()]
+    assert sorted(set(names)) == sorted(names)
+
+
+def cases() -> list[Any]:
+    """Those that take long to catch are for the full set."""
+    found = []
+    for mutant, how in hunting.known(mutants()):
+        slow = how is not None and how[2] > hunting.FAST_MOST
+        marks = [pytest.mark.slow] if slow else []
+        found.append(pytest.param(mutant, how, id=mutant.name, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("mutant", "how"), cases())
+def test_mutant_is_caught(mutant: Mutant, how: hunting.How | None) -> None:
+    assert how is not None, f"nothing is known to catch it: ./tools/explore --mutants {mutant.name}"
+    scenario, preemptions, schedules = how
+    with applied(mutant):
+        # A little more than it took: places turn out to be shared in another order.
+        result = hunting.search(hunting.SCENARIOS[scenario], preemptions, 2 * schedules + 100)
+        assert result.failure is not None, f"not caught: {mutant}"
+        teller = Teller()
+        again = replay(hunting.SCENARIOS[scenario], result.schedule, teller)
+    assert again == result.failure
+    assert len(teller.lines) > 10
