@@ -51,10 +51,12 @@ class Living(Generic[_T]):
 
     def all(self) -> list[_T]:
         """Those that are alive, in the order they were added."""
-        return [thing for ref in list(self._refs.values()) if (thing := ref()) is not None]
+        # A copy of a dict is made in one step in both engines; a compiled loop over a list of its
+        # items goes through the dict itself.
+        return [thing for ref in self._refs.copy().values() if (thing := ref()) is not None]
 
     def _sweep(self) -> None:
-        for key, ref in list(self._refs.items()):
+        for key, ref in self._refs.copy().items():
             if ref() is None:
                 _remove_dead_weakref(self._refs, key)
         self._sweep_at = 2 * len(self._refs) + _ROOM

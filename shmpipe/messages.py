@@ -21,7 +21,11 @@ def deadline_of(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    deadline = time.monotonic() + timeout
+    try:
+        deadline = time.monotonic() + timeout
+    except TypeError:
+        kind = type(timeout).__name__
+        raise TypeError(f"timeout must be a number of seconds or None, not {kind}") from None
     if deadline == inf:
         return None
     if deadline != deadline:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from errno import EAGAIN
 
 from . import identity
@@ -88,8 +89,12 @@ class Places:
         """In a forked child: the place is the parent's."""
         self.mine = -1
 
-    def __del__(self) -> None:
+    # (The defaults: when the interpreter ends, modules are emptied first.)
+    def __del__(self, getpid: Callable[[], int] = os.getpid, mark: int = _MARK) -> None:
         # Only here: a thread that is still in a call uses its place to the end.  (In a child, what
         # the parent's other threads had of their own goes before anybody is told of the fork.)
-        if self.mine >= 0 and self._pid == os.getpid() and self.taken():
-            self._words[self.mine * 8] = 0
+        at = self.mine * 8
+        if at >= 0 and self._pid == getpid():
+            words = self._words
+            if words[at] == self._token and words[at + mark] == self._mark:
+                words[at] = 0

@@ -243,6 +243,10 @@ def spin(words: memoryview, index: int, target: int, seconds: float) -> bool:
     return True
 
 
+def check_signals() -> None:
+    """Run the handlers of signals that have come.  (The interpreter does so by itself.)"""
+
+
 coarse_time = time.monotonic
 """Seconds on the monotonic clock; may be up to 10 ms late where that is faster."""
 

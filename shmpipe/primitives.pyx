@@ -345,6 +345,10 @@ cdef class Store:
 # --- time -----------------------------------------------------------------------------------------
 
 
+cdef int check_signals() except -1:
+    return PyErr_CheckSignals()
+
+
 cdef double coarse_time() noexcept:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now)

@@ -138,11 +138,16 @@ class ReaderSide(Side):
         return fd
 
     def sleep(self, kind: int, seconds: float | None, others: list[Descriptor]) -> int:
-        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT, INTERRUPTED or DIED."""
+        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT, INTERRUPTED or DIED.
+
+        The error of a closed end: a signal's handler has closed this one.
+        """
         if kind == SHORT:
             limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
-            return int(self.read_wait.wait(limit))
-        return self.sleep_long(POLLIN, seconds, others)
+            outcome = self.read_wait.wait(limit)
+        else:
+            outcome = self.sleep_long(POLLIN, seconds, others)
+        return self.still_open(outcome)
 
     def pass_on(self, slept: bool, ended: bool) -> None:
         """Whoever was woken wakes the next one, if there is something for it."""

@@ -219,7 +219,11 @@ class Receiver:
         if side.has_data():  # no step: it only saves the lock
             return True
         limit = remaining(deadline)
-        if side.spin_now > 0 and (limit is None or limit > 0) and side.spin(WPOS, words[RPOS] + 1):
+        if (
+            side.spin_now > 0
+            and (limit is None or limit > 0)
+            and side.spin(WPOS, words[RPOS] + 1, limit)
+        ):
             words[R_SPINS] += 1
             return True
         asleep, kind, slept = NOT, SHORT, False

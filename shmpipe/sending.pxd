@@ -46,6 +46,6 @@ cdef class _Sending:
     cpdef run(self, object deadline)
     cdef bint _has_space(self) except -1
     @cython.locals(words=Words, ring=ByteRing, capacity=int64_t, want=int64_t, missing=int64_t)
-    cdef bint _spin(self) except -1
+    cdef bint _spin(self, object limit) except -1
     @cython.locals(words=Words, ring=ByteRing, space=int64_t, quarter=int64_t, count=int64_t)
     cdef bint _put(self) except -1

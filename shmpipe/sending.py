@@ -165,7 +165,7 @@ class _Sending:
                     return
                 if spin:
                     spin = False
-                    if self._spin():
+                    if self._spin(remaining(deadline)):
                         words[W_SPINS] += 1
                 elif grow:
                     self.sender.grow(self.want, deadline)
@@ -196,7 +196,7 @@ class _Sending:
     def _has_space(self) -> bool:
         return self.ring.space() >= self.want
 
-    def _spin(self) -> bool:
+    def _spin(self, limit: float | None) -> bool:
         """Wait for a receiver that is at work; for many messages' space, so as to pay once."""
         words, ring = self.side.words, self.ring
         capacity = words[PAGES] << PAGE_SHIFT
@@ -204,7 +204,11 @@ class _Sending:
         if not self.begun:
             want = max(want, min(words[WRITE_PAGES] << PAGE_SHIFT, capacity // 2))
         missing = want - ring.space()
-        return missing <= 0 or self.side.spin(RPOS, words[RPOS] + missing) or self._has_space()
+        if limit is not None and limit <= 0:
+            return missing <= 0
+        return (
+            missing <= 0 or self.side.spin(RPOS, words[RPOS] + missing, limit) or self._has_space()
+        )
 
     def _put(self) -> bool:
         """Publish what there is space for; whether that was the last of it.  Under the lock."""

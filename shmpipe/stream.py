@@ -70,7 +70,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                 return result
             if spin:
                 spin = False
-                if side.spin(WPOS, words[RPOS] + 1):
+                if side.spin(WPOS, words[RPOS] + 1, None):
                     words[R_SPINS] += 1
             elif not side.has_data():  # step: read-look (always)
                 if not slept:
@@ -176,7 +176,7 @@ def _spin_for_space(side: WriterSide) -> bool:
     """Wait for readers that are at work, until the policy counts writers as ready."""
     words = side.words
     while not side.is_ready():
-        if not side.spin(RPOS, words[RPOS] + 1):
+        if not side.spin(RPOS, words[RPOS] + 1, None):
             return False
     return True
 

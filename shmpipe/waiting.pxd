@@ -20,4 +20,4 @@ cdef class Side:
     cpdef bint others_gone(self, bint sure) except -1
     cpdef bint has_data(self) noexcept
     cpdef bint is_ready(self) except -1
-    cpdef bint spin(self, int word, uint64_t target) except -1
+    cpdef bint spin(self, int word, uint64_t target, object limit) except -1

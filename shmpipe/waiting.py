@@ -36,7 +36,7 @@ from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import Locks, SideLock
 from .policies import ready
-from .primitives import ELSEWHERE, WOKEN
+from .primitives import ELSEWHERE, INTERRUPTED, WOKEN
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -52,6 +52,7 @@ DIED = 2  # beside WOKEN, TIMED_OUT and INTERRUPTED: another process may have di
 BLIND_SLEEP = 0.5  # seconds between looks of a sleeper that cannot watch the other processes
 SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doorbell
 ASK_AFTER = 0.001  # seconds that one side trusts the answer that the other is there
+SPIN_SLICE = 0.002  # seconds that a compiled spin may keep a signal's handler waiting
 LONGEST_SPIN = 50e-6  # seconds; the automatic choice where spinning can help at all
 
 NOT, SHORT, LONG = range(3)  # how a call is counted among the sleepers at the moment
@@ -118,6 +119,15 @@ class Side:
             return DIED
         return min(shown, WOKEN)
 
+    def still_open(self, outcome: int) -> int:
+        """After a sleep: a handler that closes the end means the call that it has interrupted.
+
+        (Another thread that closes it lets calls finish.)
+        """
+        if outcome == INTERRUPTED and self.bell.sock is None:
+            raise self.bell.closed()
+        return outcome
+
     def others_gone(self, sure: bool) -> bool:
         """Whether nobody holds an end of the other side any more.
 
@@ -136,12 +146,17 @@ class Side:
         self.asked = -inf  # nobody can come back: ask again at once
         return True
 
-    def spin(self, word: int, target: int) -> bool:
+    def spin(self, word: int, target: int, limit: float | None) -> bool:
         """Wait, without sleeping, for a word that only grows to reach ``target``.
 
-        For as long as it has been paying lately.
+        For as long as it has been paying lately, and at most ``limit`` seconds.
         """
-        paid = primitives.spin(self.words, word, target, self.spin_now)
+        left = self.spin_now if limit is None else min(self.spin_now, limit)
+        paid = primitives.spin(self.words, word, target, min(left, SPIN_SLICE))
+        while not paid and left > SPIN_SLICE:
+            primitives.check_signals()
+            left -= SPIN_SLICE
+            paid = primitives.spin(self.words, word, target, min(left, SPIN_SLICE))
         if paid:
             self.spin_now = min(self.spin_most, self.spin_now * 2)
         else:

@@ -147,11 +147,16 @@ class WriterSide(Side):
         return self.bell.writer_fd()
 
     def sleep(self, kind: int, seconds: float | None, others: list[Descriptor]) -> int:
-        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT, INTERRUPTED or DIED."""
+        """Sleep, armed as ``kind``: WOKEN, TIMED_OUT, INTERRUPTED or DIED.
+
+        The error of a closed end: a signal's handler has closed this one.
+        """
         if kind == SHORT:
             limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
-            return int(self.write_wait.wait(limit))
-        return self.sleep_long(POLLOUT, seconds, others)
+            outcome = self.write_wait.wait(limit)
+        else:
+            outcome = self.sleep_long(POLLOUT, seconds, others)
+        return self.still_open(outcome)
 
     def pass_on(self, slept: bool, ended: bool) -> None:
         """Whoever was woken wakes the next one, if there is something for it."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 import pytest
+
+from shmpipe import Pipe
 
 from .kinds import asleep
 from .links import KiB, MiB, both_ways, fill_link, link_of, numbered
@@ -282,3 +287,78 @@ def test_iteration(duplex: bool) -> None:
         receiver.close()
         with pytest.raises(OSError, match="handle is closed"):
             next(iter(receiver))
+
+
+# ---------------------------------------------------------------- spinning and signals
+
+
+def test_limits_hold_while_a_call_spins() -> None:
+    """A spin of a second must not outlast a limit of a hundredth, nor a signal's handler."""
+    receiver, sender = Pipe(False, size=4 * KiB, spin=1.0)
+    with receiver, sender:
+        fill_link(sender)
+        while receiver.try_recv_bytes() is not None:
+            pass
+        calls: list[Callable[[], Any]] = [
+            lambda: receiver.recv_bytes(timeout=0.01),
+            lambda: receiver.poll(0.01),
+        ]
+        for call in calls:
+            started = time.process_time()
+            with contextlib.suppress(TimeoutError):
+                call()
+            # Counted in CPU time, which a busy machine does not stretch: it would be a second.
+            assert time.process_time() - started < 0.4
+        fill_link(sender)
+        started = time.process_time()
+        for limit in (0.0, 0.01):
+            with pytest.raises(TimeoutError):
+                sender.send_bytes(bytes(3 * KiB), timeout=limit)
+        assert time.process_time() - started < 0.4
+
+
+def test_handler_runs_while_a_call_spins() -> None:
+    receiver, sender = Pipe(False, spin=1.0)
+    seen = []
+
+    def handler(*_: Any) -> None:
+        seen.append(time.process_time())
+        sender.send_bytes(b"from the handler")
+
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        with receiver, sender:
+            started = time.process_time()
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            assert receiver.recv_bytes(timeout=30) == b"from the handler"
+            assert seen[0] - started < 0.6
+    finally:
+        signal.signal(signal.SIGALRM, old)
+
+
+BLOCKED: dict[str, Callable[[Any, Any], Any]] = {
+    "recv": lambda receiver, sender: receiver.recv(),
+    "recv with a limit": lambda receiver, sender: receiver.recv(timeout=30),
+    "poll": lambda receiver, sender: receiver.poll(None),
+    "send": lambda receiver, sender: sender.send_bytes(bytes(MiB)),
+    "send, whole": lambda receiver, sender: sender.send_bytes(bytes(3 * KiB)),
+}
+
+
+@pytest.mark.parametrize("after", [0.005, 0.1], ids=["soon", "late"])
+@pytest.mark.parametrize("call", BLOCKED, ids=str)
+def test_handler_that_closes_the_end_ends_the_call(call: str, after: float) -> None:
+    receiver, sender = Pipe(False, size=4 * KiB, spin=0)
+    with receiver, sender:
+        end = receiver
+        if call.startswith("send"):
+            end = sender
+            fill_link(sender)
+        old = signal.signal(signal.SIGALRM, lambda *_: end.close())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, after)
+            with pytest.raises(OSError, match="handle is closed"):
+                BLOCKED[call](receiver, sender)
+        finally:
+            signal.signal(signal.SIGALRM, old)
+        assert end.closed

@@ -101,7 +101,9 @@ def test_scenario(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout_s(3600)
-@pytest.mark.skipif("SHMPIPE_EXPLORE" not in os.environ, reason="takes an hour: SHMPIPE_EXPLORE=full")
+@pytest.mark.skipif(
+    "SHMPIPE_EXPLORE" not in os.environ, reason="takes an hour: SHMPIPE_EXPLORE=full"
+)
 @pytest.mark.parametrize("name", hunting.SCENARIOS)
 def test_scenario_in_full(name: str) -> None:
     scenario = hunting.SCENARIOS[name]
