@@ -69,6 +69,20 @@ SLOW_FILES = {
     "test_wakes.py",
 }
 
+# Files about what is around the package, or which choose their engine themselves: the second run of
+# `tools/test`, on the other engine, leaves them out.
+ONCE_FILES = {
+    "test_bench.py",
+    "test_docs.py",
+    "test_doctor.py",
+    "test_explorer.py",
+    "test_pouring.py",
+    "test_seqwc.py",
+    "test_top.py",
+    "test_wake_ratios.py",
+    "test_watchdog.py",
+}
+
 _failed = pytest.StashKey[bool]()
 
 
@@ -87,6 +101,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name in SLOW_FILES:
             item.add_marker(pytest.mark.slow)
+        if item.path.name in ONCE_FILES:
+            item.add_marker(pytest.mark.once)
 
 
 def pytest_configure(config: pytest.Config) -> None:
