@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import multiprocessing
+import multiprocessing.forkserver
 import os
 import re
 import subprocess
@@ -11,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import shmpipe
@@ -57,6 +60,34 @@ def test_every_module_is_of_the_engine() -> None:
 @pytest.mark.parametrize("method", START_METHODS)
 def test_children_run_the_same_engine(method: str) -> None:
     assert run_process(method, files_of_modules).join(20) == files_of_modules()
+
+
+def answer(connection: Any, count: int) -> str:
+    for _ in range(count):
+        connection.send(connection.recv())
+    return shmpipe.engine
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_both_engines_share_a_pipe(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small and large messages, and those larger than the ring, both ways."""
+    if not any(PACKAGE.glob("primitives.*.so")):
+        pytest.skip("there is only one engine here")
+    other = {"native": "pure", "pure": "native"}[shmpipe.engine]
+    ours, theirs = shmpipe.Pipe(size=1 << 16)
+    messages: list[Any] = [1, {"a": [2]}, b"x" * 50_000, numpy.arange(100_000), "y" * 300_000]
+    with ours, theirs:
+        if method == "forkserver":
+            multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+        monkeypatch.setenv("SHMPIPE_ENGINE", other)
+        child = run_process(method, answer, theirs, 20 * len(messages))
+        for _ in range(20):
+            for message in messages:
+                ours.send(message)
+                assert numpy.array_equal(ours.recv(timeout=30), message)
+        assert child.join(20) == other
+        if method == "forkserver":
+            multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 def run(value: str) -> Any:

@@ -153,7 +153,9 @@ def cases() -> list[Any]:
         slow = how is not None and how[2] > hunting.FAST_MOST
         marks = [pytest.mark.slow] if slow else []
         if how is None:
-            hunt = f"no search that catches it is known yet: ./tools/explore --mutants {mutant.name}"
+            hunt = (
+                f"no search that catches it is known yet: ./tools/explore --mutants {mutant.name}"
+            )
             marks = [pytest.mark.skip(reason=hunt)]
         found.append(pytest.param(mutant, how, id=mutant.name, marks=marks))
     return found
