@@ -27,6 +27,7 @@ MODULES = (
     "halves",
     "identity",
     "keeping",
+    "lending",
     "living",
     "locking",
     "messages",

@@ -6,7 +6,7 @@ from .primitives cimport Words
 from .ring cimport Ring
 
 cdef uint64_t ALIGN, LENGTH, MASK
-cdef int PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, W_OPEN, WPOS
+cdef int PAGE_SHIFT, R_BYTES, RD_LENT, RPOS, W_BYTES, W_OPEN, WPOS, WR_LENT
 
 @cython.final
 cdef class ByteRing(Ring):
@@ -20,6 +20,8 @@ cdef class ByteRing(Ring):
         words=Words, wpos=uint64_t, capacity=uint64_t, need=uint64_t, used=uint64_t, at=uint64_t
     )
     cpdef bint append(self, uint64_t kind, object content, uint64_t size) except -1
+    @cython.locals(words=Words, wpos=uint64_t)
+    cpdef int publish(self, uint64_t kind, uint64_t size) except -1
     @cython.locals(used=uint64_t)
     cdef uint64_t _look_at_readers(self, uint64_t wpos, uint64_t capacity) except? 0
     @cython.locals(at=uint64_t, count=uint64_t, first=uint64_t)
@@ -40,6 +42,8 @@ cdef class ByteRing(Ring):
     cpdef list pieces(self, uint64_t start=*)
     @cython.locals(words=Words, rpos=uint64_t, after=uint64_t)
     cpdef uint64_t consume(self) except? 0
+    @cython.locals(words=Words)
+    cpdef bint is_lent(self) except -1
     @cython.locals(words=Words, wpos=uint64_t, used=uint64_t)
     cpdef int64_t freed_since(self, uint64_t rpos) except? -1
 

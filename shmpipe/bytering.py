@@ -14,9 +14,22 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from . import primitives
+from . import identity, primitives
+from .locking import lent_out
 from .ring import Ring, damaged
-from .segment import ALIGN, MASK, PAGE_SHIFT, R_BYTES, RPOS, W_BYTES, W_OPEN, WPOS, Segment
+from .segment import (
+    ALIGN,
+    MASK,
+    PAGE_SHIFT,
+    R_BYTES,
+    RD_LENT,
+    RPOS,
+    W_BYTES,
+    W_OPEN,
+    WPOS,
+    WR_LENT,
+    Segment,
+)
 
 LENGTH = (1 << 56) - 1
 
@@ -80,6 +93,15 @@ class ByteRing(Ring):
         primitives.release_fence()  # publishes header and bytes to the load of WPOS in front()
         words[WPOS] = wpos + need  # step: frame-first (early 3)
         return True
+
+    def publish(self, kind: int, size: int) -> None:
+        """Publish a frame whose ``size`` bytes lie behind WPOS already; they were found free."""
+        words = self.words
+        wpos = words[WPOS]
+        self.headers[(wpos & ((self.pages() << PAGE_SHIFT) - 1)) >> 3] = kind << 56 | size
+        words[W_BYTES] += size
+        primitives.release_fence()  # publishes header and bytes to the load of WPOS in front()
+        words[WPOS] = wpos + ALIGN + ((size + ALIGN - 1) & -ALIGN)
 
     def _look_at_readers(self, wpos: int, capacity: int) -> int:
         """The bytes in use."""
@@ -177,13 +199,26 @@ class ByteRing(Ring):
     # --- under both locks ------------------------------------------------------------------------
 
     def resize(self, pages: int) -> None:
-        """As of every ring; but what closes a stream always finds space (see ``frames``)."""
+        """As of every ring; but what closes a stream always finds space (see ``frames``).
+
+        And what is lent stays where it is: OSError EBUSY.
+        """
         words = self.words
+        if self.is_lent():
+            raise lent_out()
         if words[W_OPEN] and words[WPOS] - words[RPOS] + ALIGN > pages << PAGE_SHIFT:
             raise OSError(errno.EBUSY, f"a message in the middle needs more than {pages} pages")
         Ring.resize(self, pages)
 
     # --- without a lock --------------------------------------------------------------------------
+
+    def is_lent(self) -> bool:
+        """Whether a living process has bytes of the ring lent; under both locks that stays so."""
+        words = self.words
+        for token in (words[RD_LENT], words[WR_LENT]):
+            if token and identity.is_alive(token):
+                return True
+        return False
 
     def freed_since(self, rpos: int) -> int:
         """The pages that have become free since the readers were at ``rpos``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from multiprocessing import BufferTooShort, reduction
 from sys import is_finalizing
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from .doorbell import Doorbell, adopted, doorbells
 from .frames import DATA, OBJECT
 from .halves import Half
 from .keeping import keeper_of
+from .lending import Received, Reserved
 from .locking import parts
 from .messages import (
     deadline_of,
@@ -88,6 +90,12 @@ class Connection:
         if not self._open:
             raise closed_handle()
 
+    def _check_lent(self) -> None:
+        for part in (self._sender, self._receiver):
+            loan = None if part is None else part.turn.loan()
+            if loan is not None and loan.connection is self:
+                raise BufferError("cannot close a connection while a message is lent")
+
     # (What is needed is loaded first: another thread may close the end after the check.)
 
     def _reading(self) -> Receiver:
@@ -150,7 +158,11 @@ class Connection:
         return half.fileno()
 
     def close(self) -> None:
-        """Give up this process's hold on the end; again: nothing."""
+        """Give up this process's hold on the end; again: nothing.
+
+        BufferError: it has lent a message (``recv_view``, ``reserve``) whose block has not ended.
+        """
+        self._check_lent()
         self._open = False
         segment, receiver = self._segment, self._receiver
         if segment is None:
@@ -259,6 +271,24 @@ class Connection:
             count += 1
         return count
 
+    def reserve(self, n: int, *, timeout: float | None = None) -> AbstractContextManager[memoryview]:
+        """Space for a message of ``n`` bytes, to be filled in place: ``with conn.reserve(n) as view``.
+
+        The value is a writable view of the pipe's own memory (format "B", what it holds is left
+        from earlier messages).  Leaving the block sends the message; leaving it by an exception
+        sends nothing.  Inside the block, other threads and processes that share this end wait with
+        what they want to send; a call of this thread that sends on it: OSError EBUSY.  ``close()``:
+        BufferError.  Resizing the pipe: OSError EBUSY.
+
+        ValueError: ``n`` is negative or larger than the pipe takes at once (``size`` less 8 bytes).
+        On entering, TimeoutError: there was no space in time; BrokenPipeError: nobody can receive
+        any more.  On leaving, BrokenPipeError likewise; BufferError: something, such as an array or
+        a slice, still refers to the view.  Then nothing was sent, and what it refers to is zeros.
+
+        In a process forked inside the block nothing is lent: leaving the block does nothing there.
+        """
+        return Reserved(self, self._writing(), check_int("n", n), deadline_of(timeout))
+
     # --- receiving -------------------------------------------------------------------------------
 
     def recv(self, *, timeout: float | None = None) -> Any:
@@ -333,6 +363,27 @@ class Connection:
         finally:
             room.release()
             whole.release()
+
+    def recv_view(self, *, timeout: float | None = None) -> AbstractContextManager[memoryview]:
+        """The next message where it lies, without a copy: ``with conn.recv_view() as view``.
+
+        The value is a read-only view (format "B", contiguous) of the message as ``recv_bytes``
+        would return it; it is received once the block is left, in whatever way.  Inside the block,
+        other threads and processes that share this end wait for the next message (to ``poll()`` and
+        ``fileno()`` this one still shows); a call of this thread that receives on it: OSError EBUSY.
+        ``close()``: BufferError.  Resizing the pipe: OSError EBUSY.
+
+        A message larger than the pipe, or sent with buffers out of band (a large array), does not
+        lie there in one piece: then the view is of a copy, and nothing else is kept waiting.
+
+        On entering, EOFError and TimeoutError as ``recv``.  On leaving, BufferError: something, such
+        as an array or a slice, still refers to the view; the message counts as received, and what
+        refers to it sees zeros.  (Copy what is to stay, and delete what is not.)
+
+        If this process dies inside the block the message stays for others.  In a process forked
+        inside the block nothing is lent: leaving the block does nothing there.
+        """
+        return Received(self, self._reading(), deadline_of(timeout))
 
     def recv_many(self, max: int | None = None, *, timeout: float | None = None) -> list[Any]:
         """The next objects, in a list: waits for the first, takes the others that are there.

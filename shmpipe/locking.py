@@ -37,6 +37,7 @@ RuntimeError; so does a finalizer, which the garbage collector runs in the middl
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -79,6 +80,7 @@ class SideLock(Semaphore):
     door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
     local: Any  # a ThreadLock, which knows its thread
     owed: bool  # this process has taken the lock over, and has not made the repair yet
+    lent: Any  # a turn: weakly, the loan that this process has it for; None: it has none
     # The open sides in this process that act under this lock, by id.  One of them is told when this
     # process takes the lock at all, and gives the wakes that a dead holder may have owed.
     sides: Living[Any]
@@ -98,6 +100,7 @@ class SideLock(Semaphore):
         self.local = ThreadLock()
         self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
         self.owed = False
+        self.lent = None
         self.sides = Living()
 
     def enter(self, deadline: float | None = None) -> None:
@@ -105,7 +108,7 @@ class SideLock(Semaphore):
 
         TimeoutError: ``time.monotonic()`` has reached ``deadline``, and whoever has the lock has
         had ONE_COPY to go on.  RuntimeError: this thread is inside already (this is a signal
-        handler or a finalizer).
+        handler or a finalizer).  OSError EBUSY: this thread has it for a loan.
         """
         local = self.local
         if local._is_owned() or not local.acquire(False):
@@ -205,8 +208,23 @@ class SideLock(Semaphore):
 
     def left_behind(self) -> None:
         """A call ends by an exception that may have come while it held the lock: clear up."""
-        if SIGNALS_ANYWHERE and self.local._is_owned() and not _is_inside_below(self):
+        if not SIGNALS_ANYWHERE or self.loan() is not None:
+            return
+        if self.local._is_owned() and not _is_inside_below(self):
             self._clear_up()
+
+    def loan(self) -> Any:
+        """The loan that this process has the lock for: nobody is inside a call then."""
+        lent = self.lent
+        return None if lent is None else lent()
+
+    def let_go(self) -> None:
+        """Give the lock back at the end of a loan, perhaps in another thread than got it."""
+        self.lent = None
+        if not self.local._is_owned():
+            self.local = ThreadLock()  # an RLock would insist on its thread
+            self.local.acquire(False)
+        self._clear_up()
 
     def _clear_up(self) -> None:
         if self._count():
@@ -217,6 +235,8 @@ class SideLock(Semaphore):
         """Wait for another thread of this process; clear up what a raise has left behind."""
         local = self.local
         if local._is_owned():
+            if self.loan() is not None:
+                raise lent_out()
             if not SIGNALS_ANYWHERE or _is_inside_below(self):
                 raise RuntimeError(
                     "reentrant call on a pipe end, from a signal handler or a finalizer (__del__)"
@@ -243,11 +263,18 @@ class SideLock(Semaphore):
 
     def _is_orphaned(self, local: Any) -> bool:
         """Whether the thread that owns ``local`` is in no call that has to do with this lock."""
+        if self.loan() is not None:
+            return False
         owner = int(repr(local).partition("owner=")[2].split()[0])  # its only way to tell
         return bool(owner) and not _is_inside(sys._current_frames().get(owner), self)
 
 
 _NUMBER = (1 << 32) - 1
+
+
+def lent_out() -> OSError:
+    """The error for what has to wait for the end of the caller's own block."""
+    return OSError(errno.EBUSY, "a message is lent: its block has to end first")
 
 
 def _at_least_one_copy(deadline: float | None) -> float | None:
@@ -315,6 +342,7 @@ def _after_fork() -> None:
                 lock._after_fork()
                 lock.local = ThreadLock()
                 lock.mine = -1
+                lock.lent = None
 
 
 os.register_at_fork(after_in_child=_after_fork)

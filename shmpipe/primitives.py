@@ -115,6 +115,28 @@ def map_shared(fd: int, size: int) -> mmap.mmap:
     return reserved
 
 
+def map_twice(fd: int, offset: int, size: int) -> mmap.mmap:
+    """Map ``size`` bytes of a file from ``offset`` on twice in a row, as ``map_shared`` does."""
+    reserved = mmap.mmap(-1, 2 * size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = address_of(reserved)
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    for at in (address, address + size):
+        if _libc.mmap(at, size, protection, mmap.MAP_SHARED | _MAP_FIXED, fd, offset) != at:
+            number = ctypes.get_errno()
+            raise OSError(number, f"mapping {size} bytes twice: {os.strerror(number)}")
+    return reserved
+
+
+def cut_off(mapping: mmap.mmap) -> None:
+    """Put zeros of this process's own where the file was: who still has a view sees no more of it."""
+    address, size = address_of(mapping), len(mapping)
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+    if _libc.mmap(address, size, protection, flags, -1, 0) != address:
+        number = ctypes.get_errno()
+        raise OSError(number, f"replacing {size} bytes: {os.strerror(number)}")
+
+
 class Semaphore(SemLock):  # type: ignore[misc]
     """A semaphore at ``address`` inside ``keep``, which is kept mapped as long as this lives.
 

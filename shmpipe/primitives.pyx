@@ -84,6 +84,8 @@ cdef extern from "<sys/mman.h>" nogil:
     enum: PROT_WRITE
     enum: MAP_SHARED
     enum: MAP_FIXED
+    enum: MAP_PRIVATE
+    enum: MAP_ANONYMOUS
 
 cdef extern from "<poll.h>" nogil:
     struct pollfd:
@@ -136,6 +138,25 @@ def map_shared(int fd, size_t size):
     if mmap(address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != address:
         raise OSError(c_errno, f"mapping {size} bytes: {os.strerror(c_errno)}")
     return reserved
+
+
+def map_twice(int fd, long offset, size_t size):
+    reserved = _mmap.mmap(-1, 2 * size, _mmap.MAP_PRIVATE | _mmap.MAP_ANONYMOUS)
+    cdef char* address = <char*>_start(reserved)
+    cdef int half
+    for half in range(2):
+        at = address + half * size
+        if mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset) != at:
+            raise OSError(c_errno, f"mapping {size} bytes twice: {os.strerror(c_errno)}")
+    return reserved
+
+
+def cut_off(mapping):
+    cdef void* address = _start(mapping)
+    cdef size_t size = len(mapping)
+    cdef int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED
+    if mmap(address, size, PROT_READ | PROT_WRITE, flags, -1, 0) != address:
+        raise OSError(c_errno, f"replacing {size} bytes: {os.strerror(c_errno)}")
 
 
 cdef class Semaphore:

@@ -7,7 +7,7 @@ from .primitives cimport Words
 from .readers cimport ReaderSide
 
 cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART
-cdef int DROPPED, PLUG, R_KEEPER, R_SPINS, RD_LONG, RD_TURN_BY, RD_WATCH, READS
+cdef int DROPPED, PLUG, R_KEEPER, R_SPINS, RD_LENT, RD_LONG, RD_TURN_BY, RD_WATCH, READS
 cdef int RPOS, UNPLUG, WPOS, WR_ARM, WR_RUNG, WR_TURN_BY
 cdef int64_t _HERE, _KEPT
 
@@ -18,6 +18,7 @@ cdef class Receiver:
     cdef Words words
     cdef readonly SideLock lock, turn
     cdef readonly object locks, assemble, keeper
+    cdef public object window
 
     cpdef receive(self, object room, object deadline, object most=*)
     cdef _receive(self, object room, object deadline, object most)

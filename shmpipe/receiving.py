@@ -28,6 +28,7 @@ from .segment import (
     PLUG,
     R_KEEPER,
     R_SPINS,
+    RD_LENT,
     RD_LONG,
     RD_TURN_BY,
     RD_WATCH,
@@ -67,6 +68,7 @@ class Receiver:
         self.turn = locks.reader_turn
         self.assemble = assemble  # of a size -> where an OBJECT message comes together
         self.keeper = keeper
+        self.window: Any = None  # for lending; the turn's
 
     def receive(
         self, room: memoryview | None, deadline: float | None, most: int | None = None
@@ -280,6 +282,7 @@ class Receiver:
         try:
             if self._may_touch():
                 words[RD_TURN_BY] = identity.token  # step: recv-turn
+                words[RD_LENT] = 0  # a dead predecessor's
                 return self._collect(room, deadline, most)
         finally:
             words[RD_TURN_BY] = 0  # step: recv-turn-over

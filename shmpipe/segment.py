@@ -25,7 +25,7 @@ from .descriptors import Descriptor, owned
 from .filelock import exclusively
 from .living import Living
 from .places import PLACE_BYTES, PLACES, Places
-from .primitives import SEM_BYTES, Semaphore, address_of, map_shared, semaphore_image
+from .primitives import SEM_BYTES, Semaphore, address_of, map_shared, map_twice, semaphore_image
 
 PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
@@ -63,6 +63,8 @@ RD_WAIT, WR_WAIT = 72, 80
 # beside each, who has it, for those who would otherwise not even look at the lock.
 RD_TURN, RD_TURN_BY = 88, 92
 WR_TURN, WR_TURN_BY = 96, 100
+# Under the turn: who has bytes of the ring lent (see lending); whoever gets the turn next clears it.
+RD_LENT, WR_LENT = 93, 101
 RD_TURN_DOOR, WR_TURN_DOOR = 104, 112  # semaphores of those who wait for a turn
 LINES = 16
 
@@ -193,6 +195,16 @@ class Segment:
         """The pages of one ring."""
         base = self._data_at(ring)
         return self._bytes[base : base + self.max_pages * PAGE]
+
+    def twice(self, ring: int, pages: int) -> mmap.mmap:
+        """The first ``pages`` pages of one ring, mapped anew and twice in a row.
+
+        OSError: the system has no memory for that, or pages larger than the ring's.
+        """
+        memory = self.memory
+        if memory is None:
+            raise self.closed()
+        return map_twice(memory.fileno(), self._data_at(ring), pages * PAGE)
 
     def semaphore(self, ring: int, word: int, kind: Any = Semaphore) -> Any:
         """The semaphore that starts at a control word."""

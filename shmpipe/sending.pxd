@@ -10,7 +10,7 @@ from .writers cimport WriterSide
 cdef double ASK_AFTER
 cdef int64_t ALIGN
 cdef int LIMIT, PAGE, PAGE_SHIFT, PAGES, RD_ARM, RD_LEFT, RD_RUNG, RPOS, W_OPEN, W_SPINS
-cdef int WR_RUNG, WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
+cdef int WR_LENT, WR_RUNG, WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
 
 @cython.final
 cdef class Sender:
@@ -18,6 +18,7 @@ cdef class Sender:
     cdef readonly ByteRing ring
     cdef Words words
     cdef readonly SideLock lock, turn
+    cdef public object window
 
     cpdef int send(self, uint64_t kind, object content, uint64_t size, object deadline) except -1
     @cython.locals(side=WriterSide, ring=ByteRing, words=Words, lock=SideLock)
@@ -40,12 +41,16 @@ cdef class _Sending:
     cdef int64_t size, left
     cdef int64_t want
     cdef list pieces
-    cdef bint begun
+    cdef bint begun, in_place
 
     @cython.locals(side=WriterSide, words=Words, lock=SideLock)
     cpdef run(self, object deadline)
     cdef bint _has_space(self) except -1
+    @cython.locals(words=Words)
+    cdef bint _may_grow(self) except -1
+    cdef bint _may_go_on(self, uint64_t ticket) except -1
     @cython.locals(words=Words, ring=ByteRing, capacity=int64_t, want=int64_t, missing=int64_t)
     cdef bint _spin(self, object limit) except -1
     @cython.locals(words=Words, ring=ByteRing, space=int64_t, quarter=int64_t, count=int64_t)
     cdef bint _put(self) except -1
+    cdef bint _reserve(self) except -1

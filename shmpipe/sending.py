@@ -24,6 +24,7 @@ from .segment import (
     RPOS,
     W_OPEN,
     W_SPINS,
+    WR_LENT,
     WR_RUNG,
     WR_TURN_BY,
     WR_WANT,
@@ -44,6 +45,7 @@ class Sender:
         self.words = self.side.words
         self.lock = side.lock
         self.turn = turn
+        self.window: Any = None  # for lending; the turn's
 
     def send(self, kind: int, content: Any, size: int, deadline: float | None) -> None:
         """Send a message of ``size`` bytes: a bytes object, a view, or a list of such.
@@ -64,7 +66,7 @@ class Sender:
         side, ring, words = self.side, self.ring, self.words
         doubtful = words[RD_LEFT] or primitives.coarse_time() - side.asked > ASK_AFTER
         if doubtful and side.others_gone(False):
-            raise _broken()
+            raise broken_pipe()
         lock = self.lock
         lock.enter(deadline)
         try:
@@ -85,12 +87,30 @@ class Sender:
         turn.enter(deadline)
         try:
             words[WR_TURN_BY] = identity.token  # step: send-turn
+            words[WR_LENT] = 0  # a dead predecessor's
             _Sending(self, kind, content, size).run(deadline)
         finally:
             words[WR_WANT] = 0
             words[WR_TURN_BY] = 0  # step: send-turn-over
             turn.release()
             turn.leave()
+
+    def wait_for_space(self, size: int, deadline: float | None) -> None:
+        """Have WR_LENT say that ``size`` bytes behind WPOS's header are lent; under the turn.
+
+        ValueError: the ring cannot become so large.  TimeoutError, BrokenPipeError as ``send``.
+        """
+        try:
+            _Sending(self, DATA, None, size).run(deadline)
+        finally:
+            self.words[WR_WANT] = 0
+
+    def check(self, size: int) -> None:
+        """ValueError: a message of ``size`` bytes never fits whole."""
+        if not 0 <= size <= self.capacity():
+            raise ValueError(
+                f"{size} bytes cannot be reserved: allowed are 0 to {self.capacity()} (see size)"
+            )
 
     def capacity(self) -> int:
         """The longest message that fits the ring whole, in bytes, at its largest."""
@@ -107,7 +127,7 @@ class Sender:
             while target << PAGE_SHIFT < wanted:
                 target *= 2
             target = min(target, words[LIMIT], ring.max_pages)
-            if target > pages:
+            if target > pages and not ring.is_lent():
                 ring.resize(target)
         finally:
             leave_both(reader, writer)
@@ -122,7 +142,8 @@ class _Sending:
         self.ring = sender.ring
         self.kind = kind
         self.size = size
-        pieces = content if type(content) is list else [content]
+        self.in_place = content is None  # its bytes will be written to where they belong
+        pieces = content if type(content) is list else [b"" if content is None else content]
         self.pieces: list[memoryview] = [memoryview(piece) for piece in pieces]
         self.left = size
         self.begun = False
@@ -144,11 +165,10 @@ class _Sending:
                         close_stream(self.ring)  # a dead predecessor's  # step: send-close-dead
                     broken = side.others_gone(kind == LONG)
                     finished = not broken and self._put()
-                    grow = not finished and words[PAGES] < words[LIMIT]
+                    grow = not finished and self._may_grow()
                     if spin and self.want << 3 > words[PAGES] << PAGE_SHIFT:
                         spin = not grow  # too small even for a receiver that keeps up
                     if finished or broken:
-                        words[WRITES] += 1 if finished else 0
                         side.settle(slept)
                     elif not grow and not spin:
                         words[WR_WANT] = -(-self.want // PAGE)
@@ -159,7 +179,7 @@ class _Sending:
                     lock.leave()
                 side.wake_readers()
                 if broken:
-                    raise _broken()
+                    raise broken_pipe()
                 if finished:
                     side.pass_on(slept, False)  # step: send-pass-on
                     return
@@ -170,7 +190,7 @@ class _Sending:
                 elif grow:
                     self.sender.grow(self.want, deadline)
                 # step: send-look (always)
-                elif not (self._has_space() or answered(words[WR_RUNG], ticket)):
+                elif not self._may_go_on(ticket):
                     limit = remaining(deadline)
                     if limit is not None and limit <= 0:
                         raise TimeoutError(f"timed out sending {self.size} bytes")
@@ -196,6 +216,17 @@ class _Sending:
     def _has_space(self) -> bool:
         return self.ring.space() >= self.want
 
+    def _may_go_on(self, ticket: int) -> bool:
+        """The second look: pairs with the unlock of who frees space, or ends a loan."""
+        return (
+            self._has_space() or self._may_grow() or answered(self.side.words[WR_RUNG], ticket)
+        )
+
+    def _may_grow(self) -> bool:
+        """Whether the ring can be made larger: not while bytes of it are lent."""
+        words = self.side.words
+        return words[PAGES] < words[LIMIT] and not self.ring.is_lent()
+
     def _spin(self, limit: float | None) -> bool:
         """Wait for a receiver that is at work; for many messages' space, so as to pay once."""
         words, ring = self.side.words, self.ring
@@ -212,11 +243,14 @@ class _Sending:
 
     def _put(self) -> bool:
         """Publish what there is space for; whether that was the last of it.  Under the lock."""
+        if self.in_place:
+            return self._reserve()
         ring, words = self.ring, self.side.words
         space = ring.space()
         if not self.begun:
             self.want = ALIGN + aligned(self.size)
             if ring.append(self.kind, self.pieces, self.size):
+                words[WRITES] += 1
                 return True
             if self.want <= words[LIMIT] << PAGE_SHIFT:
                 return False
@@ -244,6 +278,16 @@ class _Sending:
             self.side.wake_readers()  # step: part-wake
             space = ring.space()
         words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
+        words[WRITES] += 1
+        return True
+
+    def _reserve(self) -> bool:
+        """Lend the space for the message if it is there; the lock keeps resizes out."""
+        self.sender.check(self.size)  # the ring may have been made smaller meanwhile
+        self.want = ALIGN + aligned(self.size)
+        if self.ring.space() < self.want:
+            return False
+        self.side.words[WR_LENT] = identity.token
         return True
 
     def _next(self, count: int) -> list[memoryview]:
@@ -283,5 +327,5 @@ def release(content: Any) -> None:
             piece.release()
 
 
-def _broken() -> BrokenPipeError:
+def broken_pipe() -> BrokenPipeError:
     return BrokenPipeError(errno.EPIPE, "Broken pipe: no process can receive any more")
