@@ -42,7 +42,7 @@ cdef class ByteRing(Ring):
     cpdef list pieces(self, uint64_t start=*)
     @cython.locals(words=Words, rpos=uint64_t, after=uint64_t)
     cpdef uint64_t consume(self) except? 0
-    @cython.locals(words=Words)
+    @cython.locals(words=Words, reader=uint64_t, writer=uint64_t)
     cpdef bint is_lent(self) except -1
     @cython.locals(words=Words, wpos=uint64_t, used=uint64_t)
     cpdef int64_t freed_since(self, uint64_t rpos) except? -1

@@ -215,10 +215,10 @@ class ByteRing(Ring):
     def is_lent(self) -> bool:
         """Whether a living process has bytes of the ring lent; under both locks that stays so."""
         words = self.words
-        for token in (words[RD_LENT], words[WR_LENT]):
-            if token and identity.is_alive(token):
-                return True
-        return False
+        reader, writer = words[RD_LENT], words[WR_LENT]
+        if reader and identity.is_alive(reader):
+            return True
+        return bool(writer) and identity.is_alive(writer)
 
     def freed_since(self, rpos: int) -> int:
         """The pages that have become free since the readers were at ``rpos``.

@@ -271,8 +271,10 @@ class Connection:
             count += 1
         return count
 
-    def reserve(self, n: int, *, timeout: float | None = None) -> AbstractContextManager[memoryview]:
-        """Space for a message of ``n`` bytes, to be filled in place: ``with conn.reserve(n) as view``.
+    def reserve(
+        self, n: int, *, timeout: float | None = None
+    ) -> AbstractContextManager[memoryview]:
+        """Space for a message of ``n`` bytes, filled in place: ``with conn.reserve(n) as view``.
 
         The value is a writable view of the pipe's own memory (format "B", what it holds is left
         from earlier messages).  Leaving the block sends the message; leaving it by an exception
@@ -370,15 +372,15 @@ class Connection:
         The value is a read-only view (format "B", contiguous) of the message as ``recv_bytes``
         would return it; it is received once the block is left, in whatever way.  Inside the block,
         other threads and processes that share this end wait for the next message (to ``poll()`` and
-        ``fileno()`` this one still shows); a call of this thread that receives on it: OSError EBUSY.
+        ``fileno()`` this one still shows); a call of this thread that receives: OSError EBUSY.
         ``close()``: BufferError.  Resizing the pipe: OSError EBUSY.
 
         A message larger than the pipe, or sent with buffers out of band (a large array), does not
         lie there in one piece: then the view is of a copy, and nothing else is kept waiting.
 
-        On entering, EOFError and TimeoutError as ``recv``.  On leaving, BufferError: something, such
-        as an array or a slice, still refers to the view; the message counts as received, and what
-        refers to it sees zeros.  (Copy what is to stay, and delete what is not.)
+        On entering, EOFError and TimeoutError as ``recv``.  On leaving, BufferError: something,
+        such as an array or a slice, still refers to the view; the message counts as received, and
+        what refers to it sees zeros.  (Copy what is to stay, and delete what is not.)
 
         If this process dies inside the block the message stays for others.  In a process forked
         inside the block nothing is lent: leaving the block does nothing there.

@@ -93,7 +93,7 @@ class Loan:
 
     _by = _lent = 0  # the words that name the borrower
 
-    def __init__(self, connection: object, part: Any, deadline: float | None) -> None:
+    def __init__(self, connection: Any, part: Any, deadline: float | None) -> None:
         self.connection = connection  # which is not closed meanwhile
         self._part = part
         self._words: memoryview = part.ring.view
@@ -105,6 +105,7 @@ class Loan:
     def __enter__(self) -> memoryview:
         if self._view is not None:
             raise RuntimeError("a loan is for one block")
+        self.connection._check_closed()
         try:
             self._view = self._begin()
         except BaseException as error:
@@ -120,10 +121,10 @@ class Loan:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if identity.token != self._token:
-            return  # in a forked process, which has borrowed nothing
+        if self._view is None or identity.token != self._token:
+            return  # a forked process has borrowed nothing
         try:
-            used = self._take_back()
+            used = self._take_back(self._view)
             if self._has_turn:
                 self._finish(kind is None and not used)
         finally:
@@ -131,10 +132,9 @@ class Loan:
         if used and kind is None:
             raise BufferError("something still refers to a message whose block has ended")
 
-    def _take_back(self) -> bool:
+    def _take_back(self, view: memoryview) -> bool:
         """End the view; whether something still refers to it."""
-        view, used = self._view, False
-        assert view is not None
+        used = False
         try:
             view.release()
         except BufferError:
@@ -167,10 +167,12 @@ class Loan:
 
     def _give_back(self) -> None:
         if self._has_turn and identity.token == self._token:
+            turn = self._part.turn
+            turn.lent = None  # first: interrupted from here on, the turn is one left behind
             self._words[self._lent] = 0
             self._words[self._by] = 0
             self._has_turn = False
-            self._part.turn.let_go()
+            turn.let_go()
 
     def __del__(self) -> None:
         # Entered by hand, and dropped.  (No lock is taken here: a finalizer runs anywhere.)
@@ -308,4 +310,6 @@ class Reserved(Loan):
             lock.leave()
 
     def _wake(self) -> None:
-        self._part.side.wake_readers()
+        side = self._part.side
+        if side.has_data():
+            side.wake_readers()

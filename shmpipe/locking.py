@@ -220,7 +220,6 @@ class SideLock(Semaphore):
 
     def let_go(self) -> None:
         """Give the lock back at the end of a loan, perhaps in another thread than got it."""
-        self.lent = None
         if not self.local._is_owned():
             self.local = ThreadLock()  # an RLock would insist on its thread
             self.local.acquire(False)

@@ -128,7 +128,7 @@ def map_twice(fd: int, offset: int, size: int) -> mmap.mmap:
 
 
 def cut_off(mapping: mmap.mmap) -> None:
-    """Put zeros of this process's own where the file was: who still has a view sees no more of it."""
+    """Put zeros of this process's own in the file's place: who has a view sees no more of it."""
     address, size = address_of(mapping), len(mapping)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED

@@ -63,7 +63,7 @@ RD_WAIT, WR_WAIT = 72, 80
 # beside each, who has it, for those who would otherwise not even look at the lock.
 RD_TURN, RD_TURN_BY = 88, 92
 WR_TURN, WR_TURN_BY = 96, 100
-# Under the turn: who has bytes of the ring lent (see lending); whoever gets the turn next clears it.
+# Under the turn: who has bytes of the ring lent (see lending); cleared by whoever comes next.
 RD_LENT, WR_LENT = 93, 101
 RD_TURN_DOOR, WR_TURN_DOOR = 104, 112  # semaphores of those who wait for a turn
 LINES = 16

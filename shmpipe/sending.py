@@ -177,7 +177,8 @@ class _Sending:
                 finally:
                     lock.release()  # step: send-parts-unlock (late)
                     lock.leave()
-                side.wake_readers()
+                if not self.in_place or side.has_data():
+                    side.wake_readers()
                 if broken:
                     raise broken_pipe()
                 if finished:
