@@ -7,7 +7,9 @@ import multiprocessing
 import os
 import random
 import select
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -506,6 +508,49 @@ def test_left_in_another_thread_than_entered(which: str) -> None:
 
 
 # ---------------------------------------------------------------- others wait
+
+
+@either
+def test_a_long_block_is_not_taken_for_one_left_behind(which: str) -> None:
+    with link_of("shmpipe", False) as (receiver, sender):
+        calls = {"recv_view": receiver.recv_bytes, "reserve": lambda: sender.send_bytes(b"other")}
+        sender.send_bytes(b"12345678")
+        with sender.reserve(8) if which == "reserve" else receiver.recv_view() as view:
+            others = [run(calls[which]) for run in (run_thread, run_child)]
+            time.sleep(0.7)  # some looks at who may have left the turn behind
+            assert all(other.alive() for other in others)
+            content = bytes(view)
+        sender.send_bytes(b"12345678")
+        sender.send_bytes(b"12345678")
+        if which == "recv_view":
+            assert [content, *(other.join() for other in others)] == [b"12345678"] * 3
+        else:
+            assert sorted(receive_in_parts(receiver, 6)) == sorted(
+                [content, b"other", b"other", *[b"12345678"] * 3]
+            )
+            for other in others:
+                other.join()
+
+
+@either
+def test_a_signal_handler_inside_the_block(which: str) -> None:
+    with link_of("shmpipe", False) as (receiver, sender):
+
+        def handle(*_: Any) -> None:
+            for call in (SENDS if which == "reserve" else RECEIVES).values():
+                with busy():
+                    call(borrower(receiver, sender, which))
+            handled.append(True)
+
+        handled: list[bool] = []
+        before = signal.signal(signal.SIGUSR2, handle)
+        try:
+            with lent(receiver, sender, which) as view:
+                signal.raise_signal(signal.SIGUSR2)
+                assert len(bytes(view)) == 8
+        finally:
+            signal.signal(signal.SIGUSR2, before)
+        assert handled == [True]
 
 
 def receive_in_parts(end: Connection, count: int) -> list[bytes]:
