@@ -177,6 +177,7 @@ class _Sending:
                 finally:
                     lock.release()  # step: send-parts-unlock (late)
                     lock.leave()
+                # no step: without it watchers of what is only reserved are rung for nothing
                 if not self.in_place or side.has_data():
                     side.wake_readers()
                 if broken:
@@ -219,9 +220,7 @@ class _Sending:
 
     def _may_go_on(self, ticket: int) -> bool:
         """The second look: pairs with the unlock of who frees space, or ends a loan."""
-        return (
-            self._has_space() or self._may_grow() or answered(self.side.words[WR_RUNG], ticket)
-        )
+        return self._has_space() or self._may_grow() or answered(self.side.words[WR_RUNG], ticket)
 
     def _may_grow(self) -> bool:
         """Whether the ring can be made larger: not while bytes of it are lent."""
