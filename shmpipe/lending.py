@@ -32,10 +32,12 @@ from .segment import (
     LIMIT,
     PAGE_SHIFT,
     PAGES,
+    PLUG,
     R_KEEPER,
     RD_LENT,
     RD_TURN_BY,
     READS,
+    UNPLUG,
     WPOS,
     WR_ARM,
     WR_LENT,
@@ -219,6 +221,8 @@ class Received(Loan):
             if not receiver.wait(self._deadline):
                 raise TimeoutError("timed out waiting for a message")
             self._slept = True
+            if self._words[RD_TURN_BY]:
+                side.pass_on(True, False)  # the wake may have been for who has the turn
 
     def _look(self) -> Any:
         """Borrow the first message: (size, where, pages of the ring); None: there is none yet."""
@@ -261,7 +265,7 @@ class Received(Loan):
 
     def _wake(self) -> None:
         side, words = self._part.side, self._words
-        if words[WR_ARM] != words[WR_RUNG]:
+        if words[WR_ARM] != words[WR_RUNG] or words[PLUG] != words[UNPLUG]:
             if words[PAGES] < words[LIMIT]:
                 side.resized()  # who waits may let the ring grow now, with whatever is free
             else:

@@ -676,6 +676,37 @@ def test_size_that_stops_fitting_while_it_waits() -> None:
         assert receive_in_parts(receiver, 2) == [bytes(20_000), b"x"]
 
 
+@pytest.mark.parametrize("run", [run_thread, run_child])
+def test_borrower_beside_receivers_of_large_messages(run: Any) -> None:
+    def borrow() -> int:
+        count = 0
+        while True:
+            try:
+                with receiver.recv_view() as view:
+                    count += view[:4] == b"size"
+            except EOFError:
+                return count
+
+    def receive() -> int:
+        count = 0
+        for found in iter(receiver.recv_bytes, b"over"):
+            count += found[:4] == b"size"
+        return count
+
+    with link_of("shmpipe", False, size=8 * KiB) as (receiver, sender):
+        runners = [run(receive) for _ in range(2)]
+        borrowing = run_child(borrow, close=[sender])
+        for number in range(200):
+            sender.send_bytes(b"size" + bytes(number * 97 % 20_000))
+        for runner in runners:
+            while runner.alive():
+                # (The borrower may take it from them.)
+                sender.send_bytes(b"over", timeout=30)
+                time.sleep(0.01)
+        sender.close()
+        assert sum(runner.join() for runner in [*runners, borrowing]) == 200
+
+
 # ---------------------------------------------------------------- growth
 
 
