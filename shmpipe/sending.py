@@ -275,7 +275,7 @@ class _Sending:
             self.left -= count
             # no step: without it the wake would only come later, behind the unlock
             primitives.fence()  # in place of the unlock that wake_readers() wants before it
-            self.side.wake_readers()  # step: part-wake
+            self.side.wake_readers()
             space = ring.space()
         words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
         words[WRITES] += 1

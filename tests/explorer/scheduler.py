@@ -78,6 +78,7 @@ class Run(Memory):
         self.cut_short = False  # all that could follow has been seen
         self.history: list[list[int]] = []  # the choices: a task and its moves so far, or others
         self.strict = True  # a wait that only its time limit ends is a failure
+        self.content: Callable[[], bool] = lambda: False  # whether those asleep have nothing to do
         self.killable: frozenset[Any] = frozenset()
         self.tick_by = 0.0
         self.on_death: Callable[[Task], None] = lambda task: None
@@ -173,7 +174,9 @@ class Run(Memory):
                     alone = None
         except Failure as failure:
             self.failure = str(failure)
-            return None
+        except BaseException as error:  # whoever waits for the baton must not do so for ever
+            self.failure = f"the explorer itself: {error!r}"
+        return None
 
     def _perform(self, choice: tuple[int, ...]) -> Task | None:
         kind = choice[0]
@@ -298,6 +301,9 @@ class Run(Memory):
         if not asleep:
             return False
         waiting = [task for task in self._waiting() if task in asleep]
+        self.current = None
+        if not waiting and self.content():
+            return False
         if self.strict or not waiting:
             names = ", ".join(f"{task.name} ({task.pending.name})" for task in asleep)
             raise Failure(f"asleep for ever: {names}")

@@ -108,15 +108,15 @@ class World:
         """A connection's ring starts smaller than it may become."""
         self.words[segment.LIMIT] = pages
 
-    def reader(self, process: str, spin: float = 0.0) -> End:
-        return self._end(process, 0, spin)
+    def reader(self, process: str) -> End:
+        return self._end(process, 0, self.places)
 
-    def writer(self, process: str, spin: float = 0.0) -> End:
-        return self._end(process, 1, spin)
+    def writer(self, process: str, placed: bool = True) -> End:
+        return self._end(process, 1, placed and self.places)
 
-    def _end(self, process: str, which: int, spin: float) -> End:
+    def _end(self, process: str, which: int, placed: bool) -> End:
         self.machine.setting_up = process
-        end = End(self, process, which, spin)
+        end = End(self, process, which, placed)
         self.ends.append(end)
         self.machine.setting_up = "nobody"
         return end
@@ -135,7 +135,7 @@ class World:
 class End:
     """One process's hold on one end."""
 
-    def __init__(self, world: World, process: str, which: int, spin: float) -> None:
+    def __init__(self, world: World, process: str, which: int, placed: bool) -> None:
         world.machine.process(process)
         self.world, self.process = world, process
         self.segment = Segment(world.run, world.most_pages)
@@ -144,8 +144,8 @@ class End:
         self.endpoint = Endpoint("bell", which, process)
         self.bell = code.doorbell.Doorbell(Socket(self.endpoint), closed)
         kind = (code.readers.ReaderSide, code.writers.WriterSide)[which]
-        self.side = kind(self.ring, self.locks, self.bell, spin)
-        if world.places:
+        self.side = kind(self.ring, self.locks, self.bell, 0.0)
+        if placed:
             self.segment.place(0)
         if world.frames and which:
             self.sender = code.sending.Sender(self.side, self.locks.writer_turn)
