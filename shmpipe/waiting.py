@@ -65,6 +65,13 @@ def spin_limit(spin: float | None) -> float:
     return spin
 
 
+class Watched(list[Descriptor]):
+    """Descriptors that show the ends of processes."""
+
+    users: list[int] = []  # noqa: RUF012
+    """All that had a place when the list was made."""
+
+
 class Side:
     """What the readers' and the writers' side of a ring have in common, for one process."""
 
@@ -99,9 +106,10 @@ class Side:
         One that is killed may have published something and not woken anybody; whether the doorbell
         tells depends on who else holds its end.
         """
-        watched: list[Descriptor] = []
+        watched = Watched()
         try:
-            for token in self.ring.segment.places.users():
+            watched.users = self.ring.segment.places.users()
+            for token in watched.users:
                 process = identity.watch(token)
                 if process is not None:
                     watched.append(process)
@@ -114,6 +122,11 @@ class Side:
         limit = seconds
         if self.blind is not None:
             limit = BLIND_SLEEP if seconds is None else min(seconds, BLIND_SLEEP)
+        # A process that takes its place after the list was made looks who sleeps long: either it
+        # sees this call, which is counted, or it is seen here.
+        come = isinstance(others, Watched) and others.users != self.ring.segment.places.users()
+        if come:  # step: strangers (never)
+            return DIED
         shown = self.bell.sleep(events, limit, [other.fileno() for other in others])
         if shown == ELSEWHERE or (not shown and self.blind is not None):
             return DIED

@@ -10,8 +10,9 @@ import pytest
 
 from .explorer import hunting, textbook
 from .explorer.loading import DIRECTORY, MODULES
+from .explorer.memory import Failure, Op
 from .explorer.mutants import Mutant, applied, mutants
-from .explorer.scheduler import Limits
+from .explorer.scheduler import Limits, Run
 from .explorer.search import Result, Scenario, Search, replay
 from .explorer.telling import Teller
 
@@ -87,6 +88,32 @@ def test_reductions_lose_no_outcome() -> None:
     many, few = Search(plain, Limits(9)).run(), Search(quick, Limits()).run()
     assert plain.outcomes == quick.outcomes
     assert few.schedules < many.schedules
+
+
+class Unwinding(Scenario):
+    """A task that touches something as it unwinds."""
+
+    def build(self, run: Run) -> None:
+        run.killable = frozenset("A")
+
+        def body() -> None:
+            try:
+                run.store("x", 1)
+                run.step(Op("fence", drains=True))
+            finally:
+                run.step(Op("posts", (), ("y",), True))
+                run.put("y", run.load("x"))
+
+        run.add("A", "A", body)
+        run.add("B", "B", lambda: run.load("x") + run.load("y"))
+
+    def check(self, run: Run) -> None:
+        if run.deaths and run.tasks[0].moves < 4 and run.get("y"):
+            raise Failure("a dead task goes on")
+
+
+def test_the_dead_touch_nothing() -> None:
+    assert Search(Unwinding(), Limits(2, deaths=1)).run().failure is None
 
 
 # --- the shipped code ----------------------------------------------------------------------------

@@ -135,13 +135,15 @@ class DeathBeforeRing(PipeScenario):
     def begin(self, run: Run) -> None:
         self.reader = self.world.reader("R")
         self.reader.watch()
-        writer, other = self.world.writer("W"), self.world.writer("V")
+        writer, self.idle = self.world.writer("W"), self.world.writer("V")
         self.add(run, writer, lambda: writer.write(b"x"))
-        self.add(run, other, other.watch)
+        self.add(run, self.idle, self.idle.watch)
 
     def promised(self, run: Run) -> None:
         data = self.world.word("WPOS") > 0
-        if data and (not run.deaths or "WR_LOCK" in self.world.machine.died_with):
+        died_with_it = "WR_LOCK" in self.world.machine.died_with
+        taken_over = run.get(self.idle.side.lock.place) == 1
+        if data and (not run.deaths or (died_with_it and taken_over)):
             same("readiness beside data", self.reader.ready(POLLIN), True)
 
 
@@ -149,9 +151,7 @@ class DeathOfStranger(PipeScenario):
     """A writer that begins when the reader already sleeps long is killed, and another one lives."""
 
     name = "death-of-stranger"
-    # With two the explorer finds what is not promised (docs/design.md): the reader turns to its
-    # doorbell between the stranger's coming and its looking who sleeps there.
-    limits = Limits(1, late=1, deaths=1)
+    limits = Limits(2, late=1, deaths=1)
     strict = False
     killable = ("W",)
     patience = 0.6

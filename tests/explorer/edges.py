@@ -18,7 +18,7 @@ POLLIN, POLLOUT = kernel.POLLIN, kernel.POLLOUT
 class OneRead(PipeScenario):
     """A writer asleep, or on its way, and a single read that the policy lets wake it."""
 
-    limits = Limits(2, late=1)
+    limits = Limits(late=1)
 
     def __init__(self, policy: str, pages: int) -> None:
         self.policy, self.pages = policy, pages
@@ -138,7 +138,7 @@ class WatchAgain(PipeScenario):
     """A reader that has drained the pipe and shows so, while more is written."""
 
     name = "watch-again"
-    limits = Limits(3)
+    limits = Limits()
 
     def begin(self, run: Run) -> None:
         reader, writer = self.ends()
@@ -162,7 +162,7 @@ class WatchFreed(PipeScenario):
     """A watched writer finds no space, and says so, while a page is read."""
 
     name = "watch-freed"
-    limits = Limits(3)
+    limits = Limits()
     filled = page("a")
 
     def begin(self, run: Run) -> None:

@@ -41,6 +41,7 @@ def search(scenario: PipeScenario, preemptions: int | None, most: int | None = N
 LIKELY = {
     "plug-again": ("write-sleeps-edge-half-2",),
     "arrived-ring": ("death-of-stranger",),
+    "strangers": ("death-of-stranger",),
     "read-settle": ("watch-drained",),
     "write-settle": ("watch-full", "watch-freed"),
     "read-look": ("read-sleeps",),

@@ -66,7 +66,7 @@ class Grown(MessageScenario):
     """A message that fits only once the ring has grown, while there is something in it."""
 
     name = "grown"
-    limits = Limits(2)
+    limits = Limits()
     pages, most_pages = 1, 2
     filled = HALF
 
@@ -290,7 +290,7 @@ class CloseAgainstSend(MessageScenario):
     """A send after the last receiver has closed says so, however short the time since."""
 
     name = "close-against-send"
-    limits = Limits(2)
+    limits = Limits()
 
     def begin(self, run: Run) -> None:
         reader, writer = self.ends()

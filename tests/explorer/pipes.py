@@ -141,7 +141,7 @@ class TwoReaders(PipeScenario):
     """Two readers asleep, two pages in one write: one wake must reach both."""
 
     name = "two-readers"
-    limits = Limits(2)
+    limits = Limits()
     pages = 2
 
     def begin(self, run: Run) -> None:

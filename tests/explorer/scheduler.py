@@ -123,11 +123,12 @@ class Run(Memory):
             worker.job = lambda task=task: self._live(task)
         self._hand_to(self._decide())
         self._main.acquire()
-        self.current = None
         for task in self.tasks:
             if not task.finished:
+                self.current = task  # which may not touch anything any more
                 task.worker.go.release()
                 self._main.acquire()
+        self.current = None
 
     def _live(self, task: Task) -> None:
         try:

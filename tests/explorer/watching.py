@@ -14,7 +14,7 @@ class WatchData(PipeScenario):
     """A reader that never blocks polls its descriptor between reads."""
 
     name = "watch-data"
-    limits = Limits(2)
+    limits = Limits()
     pages = 1
 
     def begin(self, run: Run) -> None:
