@@ -201,3 +201,17 @@ def test_the_page_shows_the_figures_beside_it() -> None:
         "sys.exit(page != wake_page.fill(page, document))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=50).returncode == 0
+
+
+@checkout
+def test_a_figure_of_pipe_bench_is_compared_with_pipe_bench() -> None:
+    code = (
+        "import json, bench; from bench import wake_page; from pathlib import Path;"
+        "document = json.loads(Path('docs/wakeups/measured.json').read_text());"
+        "[name] = [name for name, said, *_ in wake_page.claims(document) if '22,187' in said];"
+        "assert name == 'pipe-bench, `edge-half` against `page`', name"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
