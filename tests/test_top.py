@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -20,11 +21,15 @@ import pytest
 import shmpipe
 from shmpipe import segment
 from shmpipe.commands import top
-from shmpipe.commands.segments import Direction, Pipe
+from shmpipe.commands.segments import Dead, Direction, Holder, Pipe
 
 from .support import PAGE, Flag, eventually, register_pid, run_child
 
 COMMAND = [sys.executable, "-I", "-m", "shmpipe", "top"]
+COUNTS = (
+    *("bytes_written", "bytes_read", "reader_sleeps", "writer_sleeps"),
+    *("reader_wakes", "writer_wakes", "writer_wakes_withheld"),
+)
 
 
 def memory_of(end: Any) -> int:
@@ -230,6 +235,16 @@ def test_nothing_is_changed() -> None:
         assert reader.readall() == b"x" * 100  # at the end there is EOF
 
 
+def test_no_memory_is_used_by_looking() -> None:
+    """A page of a segment costs memory once somebody has touched it through a mapping."""
+    reader, writer = shmpipe.pipe()
+    with reader, writer:
+        fd = memory_of(reader)
+        before = os.fstat(fd).st_blocks
+        find(reader)
+        assert os.fstat(fd).st_blocks == before
+
+
 # That it believes nothing
 
 
@@ -396,6 +411,24 @@ def test_in_place_in_a_terminal() -> None:
         assert screen.count(b"\n") < 24 and b"64K" in screen
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_is_given_back(number: signal.Signals) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([*COMMAND, str(os.getpid())], stdout=theirs, stderr=theirs)
+    register_pid(process.pid)
+    os.close(theirs)
+    shown = b""
+    while top.HOME.encode() not in shown:
+        shown += os.read(ours, 4096)
+    process.send_signal(number)
+    with contextlib.suppress(OSError):  # EIO: nobody has the other side any more
+        while more := os.read(ours, 4096):
+            shown += more
+    assert process.wait(30) == 128 + number
+    os.close(ours)
+    assert shown.endswith(top.LEAVE.encode())
+
+
 # What is shown
 
 
@@ -410,6 +443,24 @@ def test_rates() -> None:
     assert rates.next([pipe_with(39)], 103.0) == [[{"reads": 0.0}]]  # nonsense, but no negative one
     assert rates.next([], 104.0) == []
     assert rates.next([pipe_with(50)], 105.0) == [[None]]
+
+
+@pytest.mark.parametrize("height", [2, 5, 7, 8, 23, 90, 203])
+def test_many_pipes_on_a_screen(height: int) -> None:
+    """Whatever is shown of a pipe, its holders and its dead are shown, and the rest is told of."""
+    direction = Direction(PAGE, PAGE, "page", 0, dict.fromkeys(COUNTS, 0))
+    holders = [Holder(5, "python", [True], [True])]
+    pipes = [Pipe(1000 + n, [direction], holders, [Dead(7, [])]) for n in range(100)]
+    lines = top.screen(pipes, [[None]] * 100, 80, height)
+    assert len(lines) <= height
+    first = [line.split()[0] for line in lines if line]
+    shown = [word for word in first if word.isdecimal() and len(word) == 4]
+    if height >= 203:
+        assert len(shown) == 200
+        return
+    complete = (height - 5) // 2 if height > 5 else 0
+    assert shown == [str(1000 + n) for n in range(complete)] * 2
+    assert lines[-1] == f"{100 - complete} more pipes (--once shows all)"
 
 
 @pytest.mark.parametrize(

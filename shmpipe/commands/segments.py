@@ -1,15 +1,14 @@
 """The pipes of running processes, found through /proc and read from outside.
 
-Nothing is disturbed: a segment is opened for reading alone and mapped without the right to write,
-no lock is taken, and since an end's life is told by its doorbell, which is not touched, nobody
-takes us for a holder. A segment is mapped only if it is sealed against shrinking, so that no
-access can fault. What lies in it may be anything: every number is bounded before it is used.
+Nothing is disturbed: a segment is opened for reading alone and copied by read calls, which unlike
+a mapping give no memory to pages that nobody has used yet; no lock is taken, and since an end's
+life is told by its doorbell, which is not touched, nobody takes us for a holder. What lies in a
+segment may be anything: every number is bounded before it is used.
 """
 
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import stat
 from collections.abc import Collection, Iterator
@@ -150,24 +149,24 @@ def _read(pid: int, fd: int, inode: int, processes: list[_Process]) -> Pipe | No
             os.close(opened)
     except OSError:
         return None
-    with view:
-        return _pipe(view, inode, [process for process in processes if inode in process.segments])
+    return _pipe(view, inode, [process for process in processes if inode in process.segments])
 
 
 class View:
-    """The control part of a segment, mapped for reading."""
+    """A copy of the control part of a segment."""
 
     def __init__(self, fd: int) -> None:
         """OSError EBADMSG: not a segment of this layout.  The descriptor may be closed again."""
         if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
             raise OSError(EBADMSG, "not sealed against shrinking")
         size = os.fstat(fd).st_size
-        if size < segment._TABLES:
+        # Twice: a read position from the first copy is never newer than the rest from the second.
+        before = memoryview(os.pread(fd, segment._PLACES, 0))
+        copy = memoryview(os.pread(fd, segment._TABLES, 0))
+        if len(before) < segment._PLACES or len(copy) < segment._TABLES:
             raise OSError(EBADMSG, "too short for a segment")
-        self._map = mmap.mmap(fd, segment._TABLES, mmap.MAP_SHARED, mmap.PROT_READ)
-        self._bytes = memoryview(self._map)
-        self._words = self._bytes.cast("Q")
-        self._numbers = self._bytes.cast("I")
+        self._before = before.cast("Q")
+        self._words, self._numbers = copy.cast("Q"), copy.cast("I")
         magic, version, page, rings, max_pages = self._words[:5]
         if (
             (magic, version, page) != (segment._MAGIC, segment._VERSION, PAGE)
@@ -175,21 +174,9 @@ class View:
             or max_pages < 1
             or segment._size(rings, max_pages) != size
         ):
-            self.close()
             raise OSError(EBADMSG, "not a segment, or one of another layout")
         self.rings = rings
         self.max_pages = max_pages
-
-    def __enter__(self) -> View:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        for view in (self._numbers, self._words, self._bytes):
-            view.release()
-        self._map.close()
 
     def doors(self) -> tuple[int, int]:
         """The inodes of both ends' doorbells, that of the end which reads ring 0 first."""
@@ -202,7 +189,7 @@ class View:
             return self._words[base + index]
 
         pages = min(max(word(segment.LIMIT), 1), self.max_pages)
-        rpos = word(segment.RPOS)  # first: an old one can only make the ring look fuller
+        rpos = self._before[base + segment.RPOS]  # an old one only makes the ring look fuller
         used = word(segment.WPOS) - rpos
         counts = {
             "bytes_written": segment.W_BYTES,

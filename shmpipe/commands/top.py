@@ -15,8 +15,10 @@ exclamation mark if one may have had a lock, which the next process that wants i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +26,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .segments import Direction, Holder, Pipe, look
+from .seqwc import terminated
 
 HELP = "live table of the shared-memory pipes of running processes"
 
@@ -173,7 +176,36 @@ def render(
     lines = [*_aligned(counts, NUMBERS), "", *_aligned(holders)]
     if not pipes:
         lines = ["no pipes found"]
+    return _cut(lines, columns)
+
+
+def _cut(lines: Sequence[str], columns: int) -> list[str]:
     return [line if len(line) <= columns else line[: columns - 1] + "…" for line in lines]
+
+
+def screen(
+    pipes: Sequence[Pipe],
+    rates: Sequence[Sequence[dict[str, float] | None]],
+    columns: int,
+    height: int,
+) -> list[str]:
+    """Both tables in at most `height` lines: the first pipes in both, and how many there are more.
+
+    Of those that are shown everything is shown, who has died above all.
+    """
+    lines = render(pipes, rates, columns)
+    if len(lines) <= height:
+        return lines
+    room = height - 5  # two lines of heads, the note, an empty line before each of the last two
+    shown = 0
+    for pipe in pipes:
+        room -= 2 * len(pipe.directions)
+        if room < 0:
+            break
+        shown += 1
+    more = f"{len(pipes) - shown} more pipes (--once shows all)"
+    above = [*render(pipes[:shown], rates[:shown], columns), ""] if shown else []
+    return [*above, *_cut([more], columns)]
 
 
 def document(
@@ -192,6 +224,9 @@ def document(
 def run(args: argparse.Namespace) -> int:
     """Look and show, again and again unless --once; 1 if a process cannot be looked at."""
     live = sys.stdout.isatty() and not args.once and not args.json
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, terminated)
     try:
         if live:
             sys.stdout.write(ENTER)
@@ -206,8 +241,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     finally:
         if live:
-            sys.stdout.write(LEAVE)
-            sys.stdout.flush()
+            with contextlib.suppress(OSError):  # a terminal that has hung up is gone
+                sys.stdout.write(LEAVE)
+                sys.stdout.flush()
     print(f"shmpipe top: {failure}", file=sys.stderr)
     return 1
 
@@ -225,7 +261,7 @@ def _looks(args: argparse.Namespace, live: bool) -> None:
             print(json.dumps(document(pipes, shown)), flush=True)
         elif live:
             size = shutil.get_terminal_size()
-            lines = render(pipes, shown, size.columns)[: size.lines - 1]
+            lines = screen(pipes, shown, size.columns, size.lines - 1)
             sys.stdout.write(HOME + "".join(line + END_OF_LINE for line in lines) + BELOW)
             sys.stdout.flush()
         else:
