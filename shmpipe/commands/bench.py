@@ -20,7 +20,7 @@ import shmpipe
 
 from ..policies import POLICIES
 from .pair import ChildFailed, two_cpus
-from .pouring import Pour, Subject, pour
+from .pouring import Pour, Subject, can_be_had, pour
 from .progress import Progress
 from .seqwc import positive, size_in_bytes, spin_seconds, terminated
 from .table import byte_count
@@ -126,11 +126,15 @@ def subjects(args: argparse.Namespace) -> list[Subject]:
 
 
 def measure(args: argparse.Namespace) -> list[Pour]:
-    """One run of each subject, one after the other."""
+    """One run of each subject, one after the other; nothing runs if one of them is refused.
+
+    The kernel's pipe is left out if it cannot be so large.
+    """
+    wanted = [one for one in subjects(args) if can_be_had(one, args.size, args.spin)]
     cpus = two_cpus() if args.pin else None
     progress = Progress(args.samples)
     pours = []
-    for subject in subjects(args):
+    for subject in wanted:
         progress.start(subject.name)
         try:
             pours.append(

@@ -9,12 +9,14 @@ import dataclasses
 import fcntl
 import os
 import statistics
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from . import pair
 from .pair import Channel, Report, Usage
+from .table import byte_count
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,25 @@ class Subject:
             writer.close()
             raise
         return reader, writer
+
+
+def can_be_had(subject: Subject, size: int, spin: float | None = 0.0) -> bool:
+    """Whether there is such a pipe here; False, and said on stderr, if it is the kernel's and it
+    gives none so large to us.
+
+    OSError or ValueError: as ``Subject.open``, for anything else that is refused.
+    """
+    try:
+        ends = subject.open(size, spin)
+    except PermissionError:
+        if subject.policy is not None:
+            raise
+        reason = "larger than /proc/sys/fs/pipe-max-size"
+        print(f"left out: {subject.name}: {byte_count(size)} is {reason}", file=sys.stderr)
+        return False
+    for end in ends:
+        end.close()
+    return True
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..policies import POLICIES
 from .pair import ChildFailed, two_cpus
+from .pouring import Subject, can_be_had
 from .progress import Progress
 from .table import byte_count, render
 
@@ -81,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="BYTES",
         help="free space at which a sleeping writer is woken; may be repeated, one run for each"
-        " (default: 4096, then 32K)",
+        " (default: 4096, then 32K or the whole pipe if that is less)",
     )
     add(
         "--policy",
@@ -141,10 +142,17 @@ def terminated(number: int, frame: object) -> NoReturn:
 
 
 def _measure(args: argparse.Namespace) -> list[list[Result]]:
-    """For each row of the experiment, the results of all its runs."""
+    """For each row of the experiment, the results of all its runs.
+
+    Nothing runs if our pipe refuses one of the sizes; the kernel's is left out if it cannot be so
+    large.
+    """
     from . import lines, runs
 
     count, size = args.count, args.size
+    write_sizes = args.write_size or sorted({4096, min(32768, max(size, 4096))})
+    for write_size in write_sizes:
+        can_be_had(Subject("shmpipe", args.policy, write_size), size, args.spin)
     cpus = two_cpus() if args.pin else None
 
     def ours(write_size: int) -> Measure:
@@ -152,11 +160,13 @@ def _measure(args: argparse.Namespace) -> list[list[Result]]:
             count, size, write_size, args.policy, args.spin, cpus, progress
         )
 
-    todo: list[tuple[str, Measure]] = [
-        ("seq | wc, kernel pipe", lambda shown: runs.run_seq_wc(count, size, cpus, shown)),
-        ("ours, kernel pipe", lambda shown: runs.run_kernel(count, size, cpus, shown)),
-    ]
-    for write_size in args.write_size or (4096, 32768):
+    todo: list[tuple[str, Measure]] = []
+    if can_be_had(Subject("kernel pipe"), size):
+        todo += [
+            ("seq | wc, kernel pipe", lambda shown: runs.run_seq_wc(count, size, cpus, shown)),
+            ("ours, kernel pipe", lambda shown: runs.run_kernel(count, size, cpus, shown)),
+        ]
+    for write_size in write_sizes:
         todo.append((f"ours, shmpipe, {byte_count(write_size)}", ours(write_size)))
     progress = Progress(lines.text_size(count))
     series: list[list[Result]] = [[] for _ in todo]
