@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from shmpipe.commands.table import replace_unprintable
+
 from . import (
     creation,
     crowd,
@@ -130,6 +132,7 @@ def _interrupt(*_: object) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmarks; returns the exit status."""
+    replace_unprintable()
     options = _parser().parse_args(arguments)
     if options.list:
         for workload in _selected(options.only, _peers(options.peers)[0], Plan()):

@@ -24,7 +24,7 @@ from shmpipe.commands.pair import two_cpus
 from shmpipe.commands.progress import Progress
 from shmpipe.commands.runs import Result
 from shmpipe.commands.seqwc import positive, size_in_bytes, spin_seconds
-from shmpipe.commands.table import byte_count
+from shmpipe.commands.table import byte_count, replace_unprintable
 from shmpipe.policies import POLICIES
 
 PAGE = 4096
@@ -221,6 +221,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; returns the exit status."""
+    replace_unprintable()
     options = _parser().parse_args(arguments)
     grid = rows(
         options.count,

@@ -22,6 +22,7 @@ from typing import Any
 import shmpipe
 from shmpipe.commands import bench as pipe_bench
 from shmpipe.commands.pair import two_cpus
+from shmpipe.commands.table import replace_unprintable
 
 from . import flows, seq_wc, wake_page, wake_plots
 from .flows import Flow, Point
@@ -156,6 +157,7 @@ def _compact(document: dict[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, write; returns the exit status: 1 if a claim is not borne out."""
+    replace_unprintable()
     options = _parser().parse_args(arguments)
     beside = options.docs / "wakeups" if options.docs else None
     results = options.json or (beside and beside / "measured.json")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from shmpipe._version import __version__
 from shmpipe.commands import COMMANDS, load
+from shmpipe.commands.table import replace_unprintable
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -29,6 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: that of the process); returns the exit status."""
+    replace_unprintable()
     args = make_parser().parse_args(argv)
     try:
         status: int = args.run(args)

@@ -333,6 +333,18 @@ def test_a_pipe_larger_than_the_kernel_allows() -> None:
     assert "against seq | wc" not in done.stdout
 
 
+def test_an_encoding_without_our_signs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "shmpipe", "seqwc", "--count", "1000", "--repeat", "1"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},  # which -I would ignore
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"1.00 ?" in done.stdout
+
+
 def test_output_that_nobody_reads() -> None:
     read_fd, write_fd = os.pipe()
     os.close(read_fd)

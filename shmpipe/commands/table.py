@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,12 @@ def byte_count(number: int) -> str:
         if number >= unit and number % unit == 0:
             return f"{number // unit} {name}"
     return f"{number} bytes"
+
+
+def replace_unprintable() -> None:
+    """Show a question mark on stdout for what its encoding does not have, and do not fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def ratio(value: float, base: float) -> str:
