@@ -159,6 +159,8 @@ def test_forked_beside_threads_that_make_and_drop_pipes() -> None:
             if not child:
                 a, b = shmpipe.Pipe()
                 a.send(1)
+                for what in failed:
+                    os.write(2, f"raised where nobody could catch it: {what}\n".encode())
                 os._exit(b.recv() + len(failed))
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     finally:
