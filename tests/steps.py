@@ -21,6 +21,14 @@ from shmpipe import primitives
 
 PACKAGE = Path(shmpipe.__file__).parent
 
+# Every step instead of some takes minutes for each test: on demand.
+every_step = [
+    pytest.mark.slow,
+    pytest.mark.timeout_s(400),
+    pytest.mark.skipif(
+        "SHMPIPE_EXPLORE" not in os.environ, reason="takes minutes: SHMPIPE_EXPLORE=full"
+    ),
+]
 interpreted_only = pytest.mark.skipif(primitives.COMPILED, reason="compiled code has no steps")
 
 

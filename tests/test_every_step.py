@@ -15,7 +15,7 @@ import pytest
 
 from shmpipe import Connection, Pipe, locking, receiving
 
-from .steps import Boom, at_step, boom, die, interpreted_only
+from .steps import Boom, at_step, boom, die, every_step, interpreted_only
 from .support import ChildDied, run_child
 
 pytestmark = interpreted_only
@@ -64,13 +64,16 @@ WAYS: dict[str, tuple[Callable[..., Any], Callable[[Connection], Any]]] = {
     "recv": (lambda end, n: end.send(numbered_array(n)), lambda end: end.recv()),
 }
 all_ways = pytest.mark.parametrize("way", WAYS)
-slow = [pytest.mark.slow, pytest.mark.timeout_s(400)]
 # (by instructions instead of lines, every how many of them); to kill is slower than to interrupt
 some_kills = pytest.mark.parametrize(
     ("opcodes", "stride"),
-    [(False, 11), pytest.param(False, 1, marks=slow), pytest.param(True, 5, marks=slow)],
+    [
+        (False, 11),
+        pytest.param(False, 1, marks=every_step),
+        pytest.param(True, 5, marks=every_step),
+    ],
 )
-all_lines = pytest.mark.parametrize("opcodes", [False, pytest.param(True, marks=slow)])
+all_lines = pytest.mark.parametrize("opcodes", [False, pytest.param(True, marks=every_step)])
 
 
 def from_a_child(send: Callable[..., Any]) -> tuple[Connection, Any]:

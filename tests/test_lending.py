@@ -31,7 +31,7 @@ from shmpipe.segment import ALIGN, PAGES, R_KEEPER, RD_LENT, RD_TURN_BY, WR_LENT
 
 from .kinds import asleep
 from .links import KiB, MiB, both_ways, link_of, numbered, stop_resource_sharer, waiting_its_turn
-from .steps import Boom, at_step, boom, die, interpreted_only
+from .steps import Boom, at_step, boom, die, every_step, interpreted_only
 from .support import ChildDied, Flag, eventually, run_child, run_thread
 
 __all__ = ["stop_resource_sharer"]
@@ -922,7 +922,7 @@ def borrow_once(receiver: Connection, sender: Connection, which: str, number: in
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @interpreted_only
 @either
-@pytest.mark.parametrize("opcodes", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("opcodes", [False, pytest.param(True, marks=every_step)])
 def test_interrupted_at_every_step(which: str, opcodes: bool) -> None:
     with link_of("shmpipe", False) as (receiver, sender):
         for step in range(10_000):
@@ -949,7 +949,7 @@ def test_interrupted_at_every_step(which: str, opcodes: bool) -> None:
 
 @interpreted_only
 @either
-@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=every_step)])
 @pytest.mark.timeout_s(300)
 def test_killed_at_every_step(which: str, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locking, "PATIENCE", 0.005)
