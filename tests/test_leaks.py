@@ -195,10 +195,12 @@ def held_in_child(r: Any, w: Any) -> Any:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_copies_in_another_process_are_freed_by_close(method: str) -> None:
+    # A forked child also has what an earlier test's exception, say, still refers to.
+    others = len(holdings()[1]) if method == "fork" else 0
     with pipe_of("shmpipe") as (r, w):
         mapped, left, fds = run_process(method, held_in_child, r, w).join()
-        assert mapped >= 1
-        assert left == 0
+        assert mapped > others
+        assert left <= others
         assert fds >= 2
         touch(r, w)
 
