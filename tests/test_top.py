@@ -166,9 +166,17 @@ def test_the_dead_are_told(locked: bool) -> None:
 
 
 def test_a_pool_with_a_worker_killed() -> None:
+    # A worker killed while it holds the lock of the pool's queue takes the pool with it, with every
+    # kind of pipe; so all are at work, and none waits for a task, when one is killed.
     program = """
-        import multiprocessing, os, signal, sys
+        import multiprocessing, os, signal, sys, time
         import shmpipe
+
+        begun, go_on = os.pipe(), os.pipe()
+
+        def work(_):
+            os.write(begun[1], b"x")
+            os.read(go_on[0], 1)
 
         if __name__ == "__main__":
             with shmpipe.installed(), multiprocessing.get_context("fork").Pool(8) as pool:
@@ -176,9 +184,13 @@ def test_a_pool_with_a_worker_killed() -> None:
                 print(*(worker.pid for worker in pool._pool), flush=True)
                 sys.stdin.readline()
                 pids = {worker.pid for worker in pool._pool}
+                pool.map_async(work, range(8), 1)
+                for _ in range(8):
+                    os.read(begun[0], 1)
                 os.kill(min(pids), signal.SIGKILL)
                 while len(set(worker.pid for worker in pool._pool) - pids) < 1:
-                    pass
+                    time.sleep(0.01)
+                os.write(go_on[1], bytes(8))
                 pool.map(abs, range(1000), 1)
                 print(*(worker.pid for worker in pool._pool), flush=True)
                 sys.stdin.readline()
