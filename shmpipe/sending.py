@@ -19,7 +19,6 @@ from .segment import (
     PAGE_SHIFT,
     PAGES,
     RD_ARM,
-    RD_LEFT,
     RD_RUNG,
     RPOS,
     W_OPEN,
@@ -32,7 +31,7 @@ from .segment import (
     WRITE_PAGES,
     WRITES,
 )
-from .waiting import ASK_AFTER, DIED, LONG, NOT, SHORT, answered, close_all, rewatched
+from .waiting import DIED, LONG, NOT, SHORT, answered, close_all, rewatched
 from .writers import WriterSide
 
 
@@ -64,8 +63,7 @@ class Sender:
     def _at_once(self, kind: int, content: Any, size: int, deadline: float | None) -> bool:
         """Publish the message if it fits, and it is nobody's turn."""
         side, ring, words = self.side, self.ring, self.words
-        doubtful = words[RD_LEFT] or primitives.coarse_time() - side.asked > ASK_AFTER
-        if doubtful and side.others_gone(False):
+        if side.others_gone(False):
             raise broken_pipe()
         lock = self.lock
         lock.enter(deadline)

@@ -5,6 +5,7 @@ from .locking cimport SideLock
 from .primitives cimport Semaphore, Words
 from .ring cimport Ring
 
+cdef double ASK_AFTER
 cdef int LIMIT, POLICY, RPOS, WPOS, WRITE_PAGES
 
 cdef class Side:
