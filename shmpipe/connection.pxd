@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 from .receiving cimport Receiver
 from .sending cimport Sender
 
-cdef uint64_t DATA, OBJECT
+cdef uint64_t DATA
 
 cdef class Connection:
     cdef dict __dict__

@@ -14,7 +14,7 @@ from .arguments import check_int, check_sizes, check_spin, check_wake
 from .bytering import ByteRing
 from .descriptors import owned
 from .doorbell import Doorbell, adopted, doorbells
-from .frames import DATA, OBJECT
+from .frames import DATA
 from .halves import Half
 from .keeping import keeper_of
 from .lending import Received, Reserved
@@ -214,8 +214,8 @@ class Connection:
         """
         sender = self._writing()
         deadline = None if timeout is None else deadline_of(timeout)
-        pieces, size, is_object = objects.dump(obj)
-        sender.send(OBJECT if is_object else DATA, pieces, size, deadline)
+        kind, content, size = objects.dump(obj)
+        sender.send(kind, content, size, deadline)
 
     def send_bytes(
         self,
@@ -266,8 +266,8 @@ class Connection:
         count = 0
         for obj in objs:
             sender = self._writing()
-            pieces, size, is_object = objects.dump(obj)
-            sender.send(OBJECT if is_object else DATA, pieces, size, deadline)
+            kind, content, size = objects.dump(obj)
+            sender.send(kind, content, size, deadline)
             count += 1
         return count
 

@@ -19,7 +19,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from .assembling import Assembly
-from .frames import OBJECT
+from .frames import DATA, OBJECT
 from .ring import damaged
 
 OUT_OF_BAND = 8192
@@ -122,13 +122,13 @@ def _pickled(obj: Any) -> tuple[list[Any], list[memoryview]]:
     return parts, buffers
 
 
-def dump(obj: Any) -> tuple[Any, int, bool]:
-    """Pickle ``obj`` as multiprocessing does: (the message, in pieces, its size, is it OBJECT)."""
+def dump(obj: Any) -> tuple[int, Any, int]:
+    """Pickle ``obj`` as multiprocessing does: what ``Sender.send`` takes (kind, content, size)."""
     parts, buffers = _pickled(obj)
     if not buffers:
         if len(parts) == 1:
-            return parts[0], len(parts[0]), False
-        return parts, sum(map(len, parts)), False
+            return DATA, parts[0], len(parts[0])
+        return DATA, parts, sum(map(len, parts))
     length = sum(map(len, parts))
     words = [len(buffers), length, *(len(b) << 1 | b.readonly for b in buffers)]
     head = memoryview(struct.pack(f"<{len(words)}Q", *words))
@@ -138,7 +138,7 @@ def dump(obj: Any) -> tuple[Any, int, bool]:
         padding = -size % ALIGNMENT
         pieces += (memoryview(bytes(padding)), buffer)
         size += padding + len(buffer)
-    return pieces, size, True
+    return OBJECT, pieces, size
 
 
 class Message(Assembly):
