@@ -138,3 +138,16 @@ if not where.startswith(sys.prefix):
     sys.exit(f"import shmpipe found {where}, not the package installed in {sys.prefix}")
 ' || die "the tests would not run against the installed package"
 }
+
+# make_importable ENV NAME...: these directories of the checkout can be imported by name in ENV. Only
+# they: with the checkout itself on the path, its own shmpipe/ would come before the installed one.
+make_importable() {
+    local env=$1 site name
+    shift
+    site=$("$env/bin/python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    mkdir -p -- "$env/importable"
+    for name in "$@"; do
+        ln -sfn -- "$ROOT/$name" "$env/importable/$name"
+    done
+    printf '%s\n' "$env/importable" >"$site/shmpipe-checkout.pth"
+}
