@@ -69,6 +69,12 @@ def borrower(receiver: Connection, sender: Connection, which: str) -> Connection
     return sender if which == "reserve" else receiver
 
 
+def borrow_for_good(receiver: Connection, borrowed: Flag) -> None:
+    with receiver.recv_view():
+        borrowed.set()
+        threading.Event().wait()
+
+
 either = pytest.mark.parametrize("which", ["recv_view", "reserve"])
 
 # ---------------------------------------------------------------- what it is for
@@ -735,14 +741,8 @@ def test_growth_waits_for_the_end_of_a_loan() -> None:
 
 def test_growth_goes_on_when_the_borrower_is_killed() -> None:
     with link_of("shmpipe", False) as (receiver, sender), Flag() as borrowed:
-
-        def borrow() -> None:
-            with receiver.recv_view():
-                borrowed.set()
-                threading.Event().wait()
-
         sender.send_bytes(b"small")
-        victim = run_child(borrow)
+        victim = run_child(borrow_for_good, receiver, borrowed)
         borrowed.wait()
         sending = run_thread(sender.send_bytes, bytes(100_000))
         asleep(sending)
@@ -796,14 +796,8 @@ def test_borrower_killed(which: str) -> None:
 
 def test_next_borrower_after_a_death() -> None:
     with link_of("shmpipe", False) as (receiver, sender), Flag() as borrowed:
-
-        def borrow() -> None:
-            with receiver.recv_view():
-                borrowed.set()
-                threading.Event().wait()
-
         sender.send_bytes(b"message")
-        victim = run_child(borrow)
+        victim = run_child(borrow_for_good, receiver, borrowed)
         borrowed.wait()
         other = run_thread(receiver.recv_bytes)
         waiting_its_turn(other)

@@ -16,6 +16,15 @@ from .scheduler import Limits, Run
 from .world import PAGE, POLICIES, SHORT_SLEEP
 
 
+def write_a_byte(writer: Any) -> str:
+    """What came of writing a byte."""
+    try:
+        writer.write(b"x")
+    except BrokenPipeError:
+        return "EPIPE"
+    return "written"
+
+
 class ReadSleeps(PipeScenario):
     """A reader finds nothing; a writer writes once."""
 
@@ -105,14 +114,7 @@ class CloseAgainstWrite(PipeScenario):
     def begin(self, run: Run) -> None:
         reader, writer = self.ends()
 
-        def write() -> str:
-            try:
-                writer.write(b"x")
-            except BrokenPipeError:
-                return "EPIPE"
-            return "written"
-
-        self.add(run, writer, write)
+        self.add(run, writer, lambda: write_a_byte(writer))
         self.add(run, reader, reader.close)
 
     def promised(self, run: Run) -> None:
@@ -240,16 +242,9 @@ class CloseByThread(PipeScenario):
             except OSError as error:
                 return error.errno
 
-        def write() -> str:
-            try:
-                writer.write(b"x")
-            except BrokenPipeError:
-                return "EPIPE"
-            return "written"
-
         self.add(run, reader, read)
         self.add(run, reader, reader.close, "T")
-        self.add(run, writer, write)
+        self.add(run, writer, lambda: write_a_byte(writer))
 
     def promised(self, run: Run) -> None:
         read, written = result(run, "R"), result(run, "W")
