@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from shmpipe.commands import lines, runs
+from shmpipe.commands.options import positive, size_in_bytes, spin_seconds
 from shmpipe.commands.pair import two_cpus
 from shmpipe.commands.progress import Progress
 from shmpipe.commands.runs import Result
-from shmpipe.commands.seqwc import positive, size_in_bytes, spin_seconds
 from shmpipe.commands.table import byte_count, replace_unprintable
 from shmpipe.policies import POLICIES
 

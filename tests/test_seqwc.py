@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from shmpipe.__main__ import main
 from shmpipe.commands import pair, runs, seqwc
 from shmpipe.commands.lines import Counter, number_chunks, text_size
+from shmpipe.commands.options import size_in_bytes
 from shmpipe.commands.progress import Progress
 from shmpipe.commands.table import byte_count
 from shmpipe.policies import POLICIES
@@ -426,4 +427,4 @@ def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_byte_counts(number: int, text: str) -> None:
     assert byte_count(number) == text
     if "bytes" not in text:
-        assert seqwc.size_in_bytes(text.replace(" ", "")) == number
+        assert size_in_bytes(text.replace(" ", "")) == number

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 import shmpipe
 
 from ..policies import POLICIES
+from .options import add_json, add_size, positive, size_in_bytes, spin_seconds, terminated
 from .pair import ChildFailed, two_cpus
 from .pouring import Pour, Subject, can_be_had, pour
 from .progress import Progress
-from .seqwc import positive, size_in_bytes, spin_seconds, terminated
 from .table import byte_count
 
 HELP = "pour bytes through the kernel's pipe and ours: rate, spread, context switches"
@@ -62,13 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="length of a sample (default: 1)",
     )
-    add(
-        "--size",
-        type=size_in_bytes,
-        default=65536,
-        metavar="BYTES",
-        help="size of all the pipes (default: 64K)",
-    )
+    add_size(parser)
     add(
         "--write-chunk",
         type=chunk_size,
@@ -108,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="give writer and reader a CPU each (default: yes)",
     )
-    add("--json", action="store_true", help="print the results as JSON instead of a table")
+    add_json(parser)
 
 
 def subjects(args: argparse.Namespace) -> list[Subject]:

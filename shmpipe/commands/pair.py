@@ -65,6 +65,23 @@ class Usage:
         return self.user_seconds + self.system_seconds
 
 
+class BothSides:
+    """What a run cost its writer and its reader together."""
+
+    writer: Usage
+    reader: Usage
+
+    @property
+    def switches(self) -> int:
+        """Context switches of both processes, of both kinds."""
+        return self.writer.switches + self.reader.switches
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of both processes."""
+        return self.writer.cpu_seconds + self.reader.cpu_seconds
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a pair of processes did: how long it took, what each cost, and the reader's answer."""

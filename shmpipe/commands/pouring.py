@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import pair
-from .pair import Channel, Report, Usage
+from .pair import BothSides, Channel, Report, Usage
 from .table import byte_count
 
 
@@ -70,7 +70,7 @@ def can_be_had(subject: Subject, size: int, spin: float | None = 0.0) -> bool:
 
 
 @dataclass(frozen=True)
-class Pour:
+class Pour(BothSides):
     """What came out of one pipe, and what that cost."""
 
     name: str
@@ -85,16 +85,6 @@ class Pour:
     reader: Usage
     stats: dict[str, int] | None
     """The counters of the pipe at the end; None for the kernel's."""
-
-    @property
-    def switches(self) -> int:
-        """Context switches of both processes, of both kinds."""
-        return self.writer.switches + self.reader.switches
-
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU time of both processes."""
-        return self.writer.cpu_seconds + self.reader.cpu_seconds
 
     @property
     def switch_rate(self) -> float:

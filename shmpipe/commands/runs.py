@@ -16,7 +16,7 @@ from typing import Any
 
 from . import pair
 from .lines import Counter, number_chunks, text_digest, text_size
-from .pair import Channel, Outcome, Report, Usage
+from .pair import BothSides, Channel, Outcome, Report, Usage
 
 DEFAULT_COUNT = 50_000_000
 DEFAULT_SIZE = 65536
@@ -25,7 +25,7 @@ READ_BYTES = 16384  # one read of `wc`
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(BothSides):
     """One run: what it was, what it took, what was counted."""
 
     pipe: str
@@ -49,16 +49,6 @@ class Result:
     reader: Usage
     stats: dict[str, int] | None
     """The counters of the pipe, as ``stats()`` of its reading end gave them at the end."""
-
-    @property
-    def switches(self) -> int:
-        """Context switches of both processes, of both kinds."""
-        return self.writer.switches + self.reader.switches
-
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU time of both processes."""
-        return self.writer.cpu_seconds + self.reader.cpu_seconds
 
     def problems(self) -> list[str]:
         """What is wrong with the counts, in words; empty when all bytes arrived unchanged."""

@@ -16,9 +16,10 @@ import platform
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from ..policies import POLICIES
+from .options import add_json, add_size, positive, size_in_bytes, spin_seconds, terminated
 from .pair import ChildFailed, two_cpus
 from .pouring import Subject, can_be_had
 from .progress import Progress
@@ -30,38 +31,6 @@ if TYPE_CHECKING:
     Measure = Callable[[Callable[[int], None]], Result]
 
 HELP = "seq N | wc over a shared-memory pipe and over the kernel's, context switches counted"
-SUFFIXES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def size_in_bytes(text: str) -> int:
-    """``65536``, ``64K`` or ``64KiB``."""
-    number = text.lower().removesuffix("ib").removesuffix("b")
-    suffix = number[-1:] if number[-1:] in SUFFIXES else ""
-    try:
-        size = int(number.removesuffix(suffix)) * SUFFIXES[suffix]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a size: {text!r} (try 4096, 64K or 1M)") from None
-    if size < 1:
-        raise argparse.ArgumentTypeError(f"a size is at least 1 byte: {text!r}")
-    return size
-
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    number = int(text.replace("_", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1 is needed")
-    return number
-
-
-def spin_seconds(text: str) -> float | None:
-    """``auto``, or seconds."""
-    if text == "auto":
-        return None
-    seconds = float(text)
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError("at least 0 seconds, or auto")
-    return seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,13 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--count", type=positive, default=50_000_000, metavar="N", help="default: 50000000")
-    add(
-        "--size",
-        type=size_in_bytes,
-        default=65536,
-        metavar="BYTES",
-        help="size of all the pipes (default: 64K)",
-    )
+    add_size(parser)
     add(
         "--write-size",
         type=size_in_bytes,
@@ -113,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give writer and reader a CPU each, in all runs, so that what is counted is how often"
         " they wait for each other and not where the scheduler puts them (default: yes)",
     )
-    add("--json", action="store_true", help="print the results as JSON instead of a table")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -134,11 +97,6 @@ def run(args: argparse.Namespace) -> int:
     for problem in problems:
         print(f"shmpipe seqwc: {problem}", file=sys.stderr)
     return 1 if problems else 0
-
-
-def terminated(number: int, frame: object) -> NoReturn:
-    """Leave through the code that ends the children."""
-    sys.exit(128 + number)
 
 
 def _measure(args: argparse.Namespace) -> list[list[Result]]:

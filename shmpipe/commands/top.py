@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from .options import terminated
 from .segments import Direction, Holder, Pipe, look
-from .seqwc import terminated
 
 HELP = "live table of the shared-memory pipes of running processes"
 
