@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
+import threading
 from typing import Any
 
 import pytest
 
 from .explorer import hunting, textbook
-from .explorer.loading import DIRECTORY, MODULES
+from .explorer.loading import DIRECTORY, MODULES, code
 from .explorer.memory import Failure, Op
 from .explorer.mutants import Mutant, applied, mutants
 from .explorer.scheduler import Limits, Run
@@ -20,6 +22,33 @@ pytestmark = pytest.mark.timeout_s(300)
 
 
 # --- the explorer itself -------------------------------------------------------------------------
+
+
+def test_a_fork_of_this_process_leaves_the_simulated_ones_alone() -> None:
+    """A hook that met a simulated end failed where nobody could catch it."""
+
+    class Socket:
+        def setblocking(self, on: bool) -> None: ...
+        def setsockopt(self, level: int, option: int, value: int) -> None: ...
+
+    bell = code.doorbell.Doorbell(Socket(), OSError)
+    failed: list[str] = []
+    going_on = threading.Event()
+    thread = threading.Thread(target=going_on.wait)  # only then the hook has something to do
+    thread.start()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda args: failed.append(repr(args))
+    try:
+        child = os.fork()
+        if not child:
+            for what in failed:
+                os.write(2, f"{what}\n".encode())
+            os._exit(len(failed))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        sys.unraisablehook = hook
+        going_on.set()
+        thread.join()
+    assert not failed and not bell._shared
 
 
 def search(scenario: Scenario, preemptions: int | None = None) -> Result:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -55,6 +58,16 @@ class _Sources:
         return self._finder.find_spec(name) if parent == NAME else None
 
 
+@contextmanager
+def _no_fork_hooks() -> Iterator[None]:
+    """A simulated socket must not meet what a real fork of the testing process sets off."""
+    register, os.register_at_fork = os.register_at_fork, lambda **hooks: None  # type: ignore
+    try:
+        yield
+    finally:
+        os.register_at_fork = register
+
+
 def _load() -> types.SimpleNamespace:
     package = types.ModuleType(NAME)
     package.__path__ = [str(DIRECTORY)]
@@ -72,11 +85,12 @@ def _load() -> types.SimpleNamespace:
     sys.modules[f"{NAME}.identity"] = package.identity = identity  # type: ignore[attr-defined]
 
     found = types.SimpleNamespace(primitives=primitives)
-    for name in MODULES:
-        module: Any = importlib.import_module(f"{NAME}.{name}")
-        setattr(found, name, module)
-        if hasattr(module, "time"):
-            module.time = kernel.Clock
+    with _no_fork_hooks():
+        for name in MODULES:
+            module: Any = importlib.import_module(f"{NAME}.{name}")
+            setattr(found, name, module)
+            if hasattr(module, "time"):
+                module.time = kernel.Clock
     found.doorbell.select = kernel.SELECT
     found.doorbell.owned = kernel.owned
     for module in (found.doorbell, found.places):
