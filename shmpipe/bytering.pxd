@@ -6,7 +6,7 @@ from .primitives cimport Words
 from .ring cimport Ring
 
 cdef uint64_t ALIGN, LENGTH, MASK
-cdef int PAGE_SHIFT, R_BYTES, RD_LENT, RPOS, W_BYTES, W_OPEN, WPOS, WR_LENT
+cdef int PAGE_SHIFT, PAGES, R_BYTES, RD_LENT, RPOS, W_BYTES, W_OPEN, WPOS, WR_LENT
 
 @cython.final
 cdef class ByteRing(Ring):
@@ -15,6 +15,8 @@ cdef class ByteRing(Ring):
     cdef uint64_t read_to, written_to
     cdef readonly uint64_t kind, size, at, first
 
+    @cython.locals(pages=uint64_t)
+    cdef inline uint64_t _capacity(self) except? 0
     cpdef int64_t space(self) except? -1
     @cython.locals(
         words=Words, wpos=uint64_t, capacity=uint64_t, need=uint64_t, used=uint64_t, at=uint64_t

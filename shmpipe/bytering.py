@@ -21,6 +21,7 @@ from .segment import (
     ALIGN,
     MASK,
     PAGE_SHIFT,
+    PAGES,
     R_BYTES,
     RD_LENT,
     RPOS,
@@ -67,6 +68,12 @@ class ByteRing(Ring):
         primitives.acquire_fence()  # pairs with consume(): what lies below has been copied out
         return (self.pages() << PAGE_SHIFT) - (words[WPOS] - rpos)
 
+    def _capacity(self) -> int:
+        """The ring's bytes."""
+        pages = self.words[PAGES]
+        # The comparison is pages()'s, which a compiled call of it would cost more than.
+        return (pages if pages == self._checked else self.pages()) << PAGE_SHIFT
+
     # --- under the writers' lock -----------------------------------------------------------------
 
     def append(self, kind: int, content: Any, size: int) -> bool:
@@ -76,7 +83,7 @@ class ByteRing(Ring):
         """
         words = self.words
         wpos = words[WPOS]
-        capacity = self.pages() << PAGE_SHIFT
+        capacity = self._capacity()
         need = ALIGN + ((size + ALIGN - 1) & -ALIGN)
         used = wpos - self.read_to
         if need > capacity or used > capacity - need:
@@ -130,7 +137,7 @@ class ByteRing(Ring):
         """Find the frame ``behind`` bytes after the first; False: there is none yet."""
         words = self.words
         rpos = words[RPOS]
-        capacity = self.pages() << PAGE_SHIFT
+        capacity = self._capacity()
         ahead = self.written_to - rpos
         if not behind < ahead <= capacity:
             ahead = self._look_at_writers(rpos, capacity)

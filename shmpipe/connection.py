@@ -476,7 +476,7 @@ class Connection:
 def Pipe(
     duplex: bool = True,
     *,
-    size: int = 1 << 20,
+    size: int = 2 << 20,
     write_size: int | None = None,
     max_size: int | None = None,
     spin: float | None = None,
@@ -486,8 +486,9 @@ def Pipe(
     """Two connected ends; with ``duplex=False`` the first only receives, the second only sends.
 
     size: capacity of each direction in bytes, rounded up to a power of two of at least a page: what
-        can be sent before anybody receives (every message takes 8 bytes more, and a multiple of 8).
-        Memory is used only as it is needed.  Larger messages pass through in parts.
+        can be sent before anybody receives.  Every message takes 8 bytes more, and a multiple of 8;
+        one of more than half of ``size`` up to 128 more, since it passes through in parts, as
+        larger ones do.  Memory is used only as it is needed.
     write_size: bytes, rounded up to pages: a blocked sender is woken, and ``outgoing.fileno()``
         reported writable, only when so much is free.  Default: a quarter of ``size``.
     max_size, wake, spin: as for ``pipe()``.

@@ -32,11 +32,27 @@ from __future__ import annotations
 import time
 
 from .bytering import ByteRing
-from .segment import W_OPEN
+from .segment import ALIGN, W_OPEN
 
 DATA, OBJECT, BEGIN_DATA, BEGIN_OBJECT, PART, ABORT = range(1, 7)
 WHOLE = {BEGIN_DATA: DATA, BEGIN_OBJECT: OBJECT}
 """What a stream is once all its parts are there."""
+
+LARGE = 1 << 13
+"""Bytes of a message for which the ring becomes as large as it may at once.
+
+What was just written is read faster from the cache that all cores share than from another core's
+own; in a ring larger than that one, it has got there by the time the ring comes round again.
+"""
+
+STREAMED = 1 << 16
+"""Bytes from which a message goes in parts if the ring has no space for two of them.
+
+Whole, such messages would be copied in and out in turns; in parts, at the same time.
+"""
+
+IN_PARTS = 16 * ALIGN
+"""Bytes that a message which would fit the ring takes at most, beside its own, in parts."""
 
 
 def remaining(deadline: float | None) -> float | None:

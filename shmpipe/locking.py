@@ -113,18 +113,25 @@ class SideLock(Semaphore):
         local = self.local
         if local._is_owned() or not local.acquire(False):
             self._wait_for_threads(deadline)
+        entered = False
+        # (Compiled, an ``except`` here would cost every message more than this does.)
         try:
             if self.mine < 0:
-                self.mine = self.segment.place(self.index)
-                for side in self.sides.all()[:1]:
-                    side.arrived()
+                self._arrive()
             # step: odd-first (late)
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
             if not self.acquire(False):
                 self._contend(deadline)
-        except BaseException:
-            self._clear_up()
-            raise
+            entered = True
+        finally:
+            if not entered:
+                self._clear_up()
+
+    def _arrive(self) -> None:
+        """This process is going to take the lock for the first time."""
+        self.mine = self.segment.place(self.index)
+        for side in self.sides.all()[:1]:
+            side.arrived()
 
     def enter_soon(self) -> bool:
         """Take the lock to put something right; False: its holder has stood still for too long.

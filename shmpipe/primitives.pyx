@@ -107,6 +107,7 @@ COMPILED = True
 
 cdef enum:
     LARGE = 32768  # bytes from which on a copy lets other threads run: it takes some microseconds
+    STRIDE = 2048  # bytes of one memcpy(); see _copy_large()
     MOST_POLLED = 512
 
 
@@ -288,12 +289,29 @@ cdef char* as_memory(object view) except NULL:
     return <char*>_start(view)
 
 
-cdef inline void _copy(void* to, const void* source, size_t count) noexcept:
-    if count < LARGE:
+cdef inline void _copy(char* to, const char* source, size_t count) noexcept:
+    if count <= STRIDE:
         memcpy(to, source, count)
+    elif count < LARGE:
+        _copy_strides(to, source, count)
     else:
         with nogil:
-            memcpy(to, source, count)
+            _copy_strides(to, source, count)
+
+
+cdef void _copy_strides(char* to, const char* source, size_t count) noexcept nogil:
+    """Copy in steps for which the C library uses its vector loop.
+
+    For more it uses a string instruction, which the processor cannot prefetch as well through: of
+    lines that another core has just written, it brings less than half as many (see
+    docs/performance.md).
+    """
+    while count > STRIDE:
+        memcpy(to, source, STRIDE)
+        to += STRIDE
+        source += STRIDE
+        count -= STRIDE
+    memcpy(to, source, count)
 
 
 cdef int copy_in(char* memory, size_t at, object source) except -1:
@@ -303,14 +321,14 @@ cdef int copy_in(char* memory, size_t at, object source) except -1:
         return 0
     PyObject_GetBuffer(source, &own, PyBUF_SIMPLE)
     try:
-        _copy(memory + at, own.buf, own.len)
+        _copy(memory + at, <const char*>own.buf, own.len)
     finally:
         PyBuffer_Release(&own)
     return 0
 
 
 cdef bytes copy_out(char* memory, size_t at, size_t count):
-    if count < LARGE:
+    if count <= STRIDE:
         return PyBytes_FromStringAndSize(memory + at, count)
     result = PyBytes_FromStringAndSize(NULL, count)
     _copy(PyBytes_AS_STRING(result), memory + at, count)
@@ -353,7 +371,7 @@ cdef class Store:
         try:
             if position > self.size or <size_t>own.len > self.size - position:
                 raise ValueError("a piece beyond the end")
-            _copy(PyBytes_AS_STRING(self.content) + position, own.buf, own.len)
+            _copy(PyBytes_AS_STRING(self.content) + position, <const char*>own.buf, own.len)
         finally:
             PyBuffer_Release(&own)
 

@@ -7,7 +7,7 @@ from .locking cimport SideLock
 from .primitives cimport Words
 from .writers cimport WriterSide
 
-cdef int64_t ALIGN
+cdef int64_t ALIGN, IN_PARTS, LARGE, STREAMED
 cdef int LIMIT, PAGE, PAGE_SHIFT, PAGES, RD_ARM, RD_RUNG, RPOS, W_OPEN, W_SPINS
 cdef int WR_LENT, WR_RUNG, WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
 
@@ -28,6 +28,8 @@ cdef class Sender:
     cdef int _in_turn(
         self, uint64_t kind, object content, uint64_t size, object deadline
     ) except -1
+    @cython.locals(capacity=int64_t, need=int64_t)
+    cpdef bint goes_in_parts(self, int64_t size, bint patient) except -1
     @cython.locals(words=Words, ring=ByteRing, reader=SideLock, writer=SideLock)
     cpdef grow(self, uint64_t wanted, object deadline)
 
@@ -40,7 +42,7 @@ cdef class _Sending:
     cdef int64_t size, left
     cdef int64_t want
     cdef list pieces
-    cdef bint begun, in_place
+    cdef bint begun, in_place, patient
 
     @cython.locals(side=WriterSide, words=Words, lock=SideLock)
     cpdef run(self, object deadline)

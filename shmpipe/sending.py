@@ -9,7 +9,17 @@ from . import identity, primitives
 from .bytering import ByteRing, aligned
 from .control import enter_both, leave_both
 from .descriptors import Descriptor
-from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, PART, close_stream, remaining
+from .frames import (
+    BEGIN_DATA,
+    BEGIN_OBJECT,
+    DATA,
+    IN_PARTS,
+    LARGE,
+    PART,
+    STREAMED,
+    close_stream,
+    remaining,
+)
 from .locking import SideLock
 from .primitives import TIMED_OUT
 from .segment import (
@@ -52,19 +62,26 @@ class Sender:
         TimeoutError: it did not fit before ``deadline``, and nothing of it will be seen.
         BrokenPipeError: nobody can receive any more.
         """
+        sent = False
+        # (Compiled, an ``except`` here would cost every message more than this does.)
         try:
             if not self._at_once(kind, content, size, deadline):
                 self._in_turn(kind, content, size, deadline)
-        except BaseException:
-            self.side.recover(NOT)
-            release(content)
-            raise
+            sent = True
+        finally:
+            if not sent:
+                self.side.recover(NOT)
+                release(content)
 
     def _at_once(self, kind: int, content: Any, size: int, deadline: float | None) -> bool:
         """Publish the message if it fits, and it is nobody's turn."""
         side, ring, words = self.side, self.ring, self.words
         if side.others_gone(False):
             raise broken_pipe()
+        if size >= LARGE and (
+            words[PAGES] < words[LIMIT] or self.goes_in_parts(size, deadline is None)
+        ):
+            return False
         lock = self.lock
         lock.enter(deadline)
         try:
@@ -114,6 +131,17 @@ class Sender:
         """The longest message that fits the ring whole, in bytes, at its largest."""
         return (self.words[LIMIT] << PAGE_SHIFT) - ALIGN
 
+    def goes_in_parts(self, size: int, patient: bool) -> bool:
+        """Whether a message of ``size`` bytes is streamed, though there be space for it.
+
+        Not one with a time limit (not ``patient``): whole, it can be sent at once or not at all.
+        """
+        capacity = self.words[LIMIT] << PAGE_SHIFT
+        need = ALIGN + aligned(size)
+        if not patient or size < STREAMED or need > capacity - IN_PARTS:
+            return need > capacity  # (nor does one for whose parts there would not be space)
+        return 2 * need > capacity
+
     def grow(self, wanted: int, deadline: float | None) -> None:
         """Rings start small and grow when they prove too small, up to the pipe's size."""
         ring, words = self.ring, self.words
@@ -121,9 +149,7 @@ class Sender:
         enter_both(reader, writer, deadline)
         try:
             pages = ring.pages()
-            target = 2 * pages
-            while target << PAGE_SHIFT < wanted:
-                target *= 2
+            target = 2 * pages if wanted < LARGE else words[LIMIT]
             target = min(target, words[LIMIT], ring.max_pages)
             if target > pages and not ring.is_lent():
                 ring.resize(target)
@@ -145,9 +171,11 @@ class _Sending:
         self.pieces: list[memoryview] = [memoryview(piece) for piece in pieces]
         self.left = size
         self.begun = False
+        self.patient = True  # without a time limit
         self.want = 0  # bytes of space it waits for
 
     def run(self, deadline: float | None) -> None:
+        self.patient = deadline is None
         side, words, lock = self.side, self.side.words, self.side.lock
         spin = side.spin_now > 0
         asleep, kind, slept, ticket = NOT, SHORT, False, 0
@@ -164,7 +192,7 @@ class _Sending:
                     broken = side.others_gone(kind == LONG)
                     finished = not broken and self._put()
                     grow = not finished and self._may_grow()
-                    if spin and self.want << 3 > words[PAGES] << PAGE_SHIFT:
+                    if spin and (self.want >= LARGE or self.want << 3 > words[PAGES] << PAGE_SHIFT):
                         spin = not grow  # too small even for a receiver that keeps up
                     if finished or broken:
                         side.settle(slept)
@@ -247,11 +275,13 @@ class _Sending:
         space = ring.space()
         if not self.begun:
             self.want = ALIGN + aligned(self.size)
-            if ring.append(self.kind, self.pieces, self.size):
+            if self.size >= LARGE and self._may_grow():
+                return False
+            if not self.sender.goes_in_parts(self.size, self.patient):
+                if not ring.append(self.kind, self.pieces, self.size):
+                    return False
                 words[WRITES] += 1
                 return True
-            if self.want <= words[LIMIT] << PAGE_SHIFT:
-                return False
             self.want = (words[PAGES] << PAGE_SHIFT) // 4 + 5 * ALIGN
             if words[PAGES] < words[LIMIT] or space < self.want:
                 return False

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from shmpipe import Connection, Pipe
+from shmpipe.frames import BEGIN_DATA, IN_PARTS, LARGE
+from shmpipe.segment import ALIGN
 
 from .links import KiB, MiB
+
+HALF = 128 * KiB
 
 
 def resident(end: Connection) -> int:
@@ -45,6 +49,40 @@ def test_small_messages_stay_small() -> None:
     for a, b in pairs:
         a.close()
         b.close()
+
+
+@pytest.mark.parametrize("size", [LARGE - 1, LARGE])
+def test_large_messages_get_the_whole_ring(size: int) -> None:
+    """At once, also while the receiver keeps up; small ones do not."""
+    a, b = Pipe(False, spin=0)
+    with a, b:
+        for number in range(3):
+            b.send_bytes(bytes(size))
+            assert len(a.recv_bytes()) == size
+            pages = a._receiver.ring.pages()  # type: ignore[union-attr]
+            assert (pages == 512) is (size >= LARGE), number
+
+
+@pytest.mark.parametrize("limit", [None, 10.0, 0.0])
+@pytest.mark.parametrize(
+    ("size", "parts"),
+    [
+        (HALF - ALIGN, False),
+        (HALF - ALIGN + 1, True),
+        (2 * HALF - ALIGN - IN_PARTS, True),
+        (2 * HALF - ALIGN - IN_PARTS + 1, False),
+        (2 * HALF - ALIGN, False),
+    ],
+)
+def test_two_that_do_not_fit_go_in_parts(size: int, parts: bool, limit: float | None) -> None:
+    """But not with a time limit; and nobody has to receive first."""
+    a, b = Pipe(False, size=2 * HALF, spin=0)
+    with a, b:
+        b.send_bytes(bytes(size), timeout=limit)
+        ring = a._receiver.ring  # type: ignore[union-attr]
+        assert ring.front()
+        assert (ring.kind == BEGIN_DATA) is (parts and limit is None)
+        assert a.recv_bytes() == bytes(size)
 
 
 @pytest.mark.parametrize("spin", [0, None])
