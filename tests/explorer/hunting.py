@@ -10,18 +10,19 @@ from .base import PipeScenario
 from .deaths import DEATHS
 from .edges import EDGES
 from .locks import LOCKS
+from .losses import LOSSES
 from .messages import FRAMES
 from .mutants import Mutant, applied
 from .pipes import PIPES
 from .scheduler import Limits
 from .search import Result, Search
+from .timeouts import TIMEOUTS
 from .watching import WATCHED
 
 How = tuple[str, int | None, int]  # a scenario, pre-emptions (None: no bound), schedules
 
-SCENARIOS: dict[str, PipeScenario] = {
-    scenario.name: scenario for scenario in [*LOCKS, *EDGES, *PIPES, *WATCHED, *DEATHS, *FRAMES]
-}
+ALL = [*LOCKS, *EDGES, *PIPES, *WATCHED, *DEATHS, *FRAMES, *TIMEOUTS, *LOSSES]
+SCENARIOS: dict[str, PipeScenario] = {scenario.name: scenario for scenario in ALL}
 FAST_MOST = 400  # schedules of each scenario in the fast set
 FULL_MOST = 200_000  # in the full set
 CAUGHT = Path(__file__).with_name("caught.txt")

@@ -31,6 +31,13 @@ class MessageScenario(PipeScenario):
             return got
 
 
+def or_timeout(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except TimeoutError:
+        return "too late"
+
+
 class Sent(MessageScenario):
     """Two messages of which one fits: both sides sleep."""
 
@@ -134,111 +141,6 @@ class CrowdOfMessages(MessageScenario):
         same("received", got, [page("V", 3000), page("W", 3000)])
 
 
-def or_timeout(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except TimeoutError:
-        return "too late"
-
-
-class ReceiveInTime(MessageScenario):
-    """A receive whose time may be up at any moment: the message is received, or is there."""
-
-    name = "receive-in-time"
-    limits = Limits(2, late=2)
-    strict = False
-    patience = 0.5
-
-    def begin(self, run: Run) -> None:
-        reader, writer = self.ends()
-        self.add(run, reader, lambda: or_timeout(lambda: reader.receive(0.3)))
-        self.add(run, writer, lambda: writer.send(SMALL))
-
-    def promised(self, run: Run) -> None:
-        got = result(run, "R")
-        left = self.left()
-        if (got, left) not in ((SMALL, []), ("too late", [SMALL])):
-            raise Failure(f"received {shorter(got)}, left {shorter(left)}")
-
-
-class SendInTime(MessageScenario):
-    """A send whose time may be up at any moment: TimeoutError means that it was not sent."""
-
-    name = "send-in-time"
-    limits = Limits(2, late=2)
-    strict = False
-    patience = 0.5
-    filled = FULL
-
-    def begin(self, run: Run) -> None:
-        reader, writer = self.ends()
-        self.add(run, writer, lambda: or_timeout(lambda: writer.send(SMALL, 0.3)))
-        self.add(run, reader, reader.receive)
-
-    def promised(self, run: Run) -> None:
-        same("received", result(run, "R"), FULL)
-        sent = result(run, "W") != "too late"
-        same("left", self.left(), [SMALL] if sent else [])
-
-
-class PartsInTime(MessageScenario):
-    """A send in parts whose time may be up in the middle: nothing of it will be seen."""
-
-    name = "parts-in-time"
-    limits = Limits(1, late=2)
-    strict = False
-    patience = 1.0
-
-    def begin(self, run: Run) -> None:
-        reader, writer = self.ends()
-
-        def send() -> Any:
-            outcome = or_timeout(lambda: writer.send(LONG, 0.3))
-            writer.send(SMALL)
-            return outcome
-
-        def receive() -> list[Any]:
-            got = [reader.receive()]
-            while got[-1] != SMALL:
-                got.append(reader.receive())
-            return got
-
-        self.add(run, writer, send)
-        self.add(run, reader, receive)
-
-    def promised(self, run: Run) -> None:
-        late = result(run, "W") == "too late"
-        same("received", result(run, "R"), [SMALL] if late else [LONG, SMALL])
-
-
-class OneLateReceiver(MessageScenario):
-    """Two receivers, one whose time may be up as it is woken: the other one gets the message."""
-
-    name = "one-late-receiver"
-    limits = Limits(1, late=1)
-    strict = True
-
-    def begin(self, run: Run) -> None:
-        first, second = self.world.reader("R"), self.world.reader("S")
-        writer = self.world.writer("W")
-        self.add(run, first, lambda: or_timeout(lambda: first.receive(0.01)))
-        self.add(run, second, second.receive)
-
-        def send() -> None:
-            writer.send(SMALL)
-            writer.send(HALF)
-
-        self.add(run, writer, send)
-
-    def promised(self, run: Run) -> None:
-        got = [result(run, "R"), result(run, "S")]
-        wanted = sorted((SMALL, HALF))
-        if got[0] == "too late":
-            same("received", sorted([got[1], *self.left()]), wanted)
-        else:
-            same("received", sorted(got), wanted)
-
-
 class WatchMessages(MessageScenario):
     """A receiver that polls its descriptor between receives that do not wait."""
 
@@ -319,92 +221,6 @@ class CloseAgainstSend(MessageScenario):
         same("send", result(run, "W"), "EPIPE")
 
 
-class DeathOfSender(MessageScenario):
-    """One of two senders is killed at any point of a message in parts: the other one's arrive."""
-
-    name = "death-of-sender"
-    limits = Limits(0, deaths=1)
-    strict = False
-    killable = ("W",)
-    patience = 1.0
-    content = LONG
-
-    def begin(self, run: Run) -> None:
-        reader = self.world.reader("R")
-
-        def send(end: End, content: bytes) -> None:
-            end.send(content)
-            end.close()
-
-        for name, content in (("W", self.content), ("V", SMALL)):
-            end = self.world.writer(name)
-            self.add(run, end, lambda end=end, content=content: send(end, content))
-        self.add(run, reader, reader.receive_all)
-
-    def promised(self, run: Run) -> None:
-        got = result(run, "R")
-        wanted = [[self.content, SMALL], [SMALL, self.content]]
-        if run.tasks[0].dead:
-            wanted.append([SMALL])
-        if got not in wanted:
-            raise Failure(f"received {shorter(got)}")
-
-
-class DeathOfWhole(DeathOfSender):
-    """The same with a message that fits."""
-
-    name = "death-of-whole"
-    limits = Limits(1, deaths=1)
-    content = HALF
-
-
-class DeathOfReceiver(MessageScenario):
-    """One of two receivers is killed at any point: what follows is received by the other one."""
-
-    name = "death-of-receiver"
-    limits = Limits(0, deaths=1)
-    strict = False
-    killable = ("R",)
-    patience = 1.0
-
-    def begin(self, run: Run) -> None:
-        first, second = self.world.reader("R"), self.world.reader("S")
-        writer = self.world.writer("W")
-
-        def receive() -> Any:
-            got = first.receive()
-            first.close()
-            return got
-
-        def send() -> None:
-            for content in (LONG, SMALL, HALF):
-                writer.send(content)
-            writer.close()
-
-        def receive_first() -> Any:
-            try:
-                return receive()
-            except EOFError:
-                return None
-
-        self.add(run, first, receive_first)
-        self.add(run, second, second.receive_all)
-        self.add(run, writer, send)
-
-    def promised(self, run: Run) -> None:
-        first, got = result(run, "R"), result(run, "S")
-        sent = [LONG, SMALL, HALF]
-        if not run.tasks[0].dead:
-            rest = [content for content in sent if content != first]
-            same("received", got, rest)
-            return
-        lost = [content for content in sent if content not in got]
-        if got != [content for content in sent if content in got] or len(lost) > 1:
-            raise Failure(f"received {shorter(got)}")
-        if len(lost) == 0 and self.world.word("DROPPED"):
-            raise Failure("counted as dropped, and received")
-
-
 FRAMES: list[PipeScenario] = [
     Sent(),
     Streamed(),
@@ -412,16 +228,9 @@ FRAMES: list[PipeScenario] = [
     Senders(),
     Receivers(),
     CrowdOfMessages(),
-    ReceiveInTime(),
-    SendInTime(),
-    PartsInTime(),
-    OneLateReceiver(),
     WatchMessages(),
     PollBeside(),
     CloseAgainstSend(),
-    DeathOfSender(),
-    DeathOfWhole(),
-    DeathOfReceiver(),
 ]
 
 assert segment.ALIGN == 8

@@ -131,6 +131,17 @@ class World:
     def word(self, name: str) -> int:
         return int(self.words[getattr(segment, name)])
 
+    def place_of(self, name: str) -> int:
+        """Where a control word is."""
+        return int(segment._RING0 + getattr(segment, name) * 8)
+
+    def died_inside(self, end: End, lock: Any) -> None:
+        """Before anything runs: the process of ``end`` has been killed while it held ``lock``."""
+        self.run.put(lock.place, 0)
+        end.segment.places.numbers[end.segment.place(lock.index)] = 1
+        self.run.put(("alive", end.process), 0)
+        self.machine.changed_by_death(("alive", end.process))
+
 
 class End:
     """One process's hold on one end."""
@@ -147,6 +158,7 @@ class End:
         self.side = kind(self.ring, self.locks, self.bell, 0.0)
         if placed:
             self.segment.place(0)
+        self.receiver: Any = None
         if world.frames and which:
             self.sender = code.sending.Sender(self.side, self.locks.writer_turn)
         elif world.frames:
@@ -186,6 +198,8 @@ class End:
 
     def close(self) -> None:
         self.side.leave()
+        if self.receiver is not None:
+            self.receiver.forget()
 
     def resize(self, pages: int) -> None:
         code.control.set_size(self.side, pages * PAGE, self.world.most_pages)
