@@ -9,6 +9,7 @@ from pathlib import Path
 from .base import PipeScenario
 from .deaths import DEATHS
 from .edges import EDGES
+from .loans import LOANS
 from .locks import LOCKS
 from .losses import LOSSES
 from .messages import FRAMES
@@ -21,7 +22,7 @@ from .watching import WATCHED
 
 How = tuple[str, int | None, int]  # a scenario, pre-emptions (None: no bound), schedules
 
-ALL = [*LOCKS, *EDGES, *PIPES, *WATCHED, *DEATHS, *FRAMES, *TIMEOUTS, *LOSSES]
+ALL = [*LOCKS, *EDGES, *PIPES, *WATCHED, *DEATHS, *FRAMES, *TIMEOUTS, *LOSSES, *LOANS]
 SCENARIOS: dict[str, PipeScenario] = {scenario.name: scenario for scenario in ALL}
 FAST_MOST = 400  # schedules of each scenario in the fast set
 FULL_MOST = 200_000  # in the full set

@@ -206,7 +206,7 @@ class TurnTakenOver(MessageScenario):
     """
 
     name = "turn-taken-over"
-    limits = Limits(2)
+    limits = Limits(1, late=2)
     strict = False
     patience = 1.0
 

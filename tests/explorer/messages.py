@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from . import kernel
-from .base import POLLIN, PipeScenario, page, result, same, shorter
-from .memory import Failure, Op
+from .base import POLLIN, PipeScenario, page, result, same
+from .memory import Op
 from .scheduler import Limits, Run
-from .world import PAGE, End, segment
+from .world import PAGE, segment
 
 SMALL = page("s", 16)
 HALF = page("h", 2000)

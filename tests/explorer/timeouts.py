@@ -110,7 +110,8 @@ class OneLateReceiver(MessageScenario):
 
 class GaveUpInVain(MessageScenario):
     """A sender's time is up in the middle of a message, and it cannot close that off, because
-    another process stands still with the lock.  The receiver does, and counts it, although the sender lives.
+    another process stands still with the lock.  The receiver does, and counts it as lost, although
+    the sender lives.
     """
 
     name = "gave-up-in-vain"

@@ -10,6 +10,7 @@ from typing import Any
 from . import machine, views
 from .kernel import Clock, Endpoint, Socket
 from .loading import code
+from .memory import Op
 from .scheduler import Run
 from .semaphores import FileLock
 
@@ -61,7 +62,11 @@ class Segment(segment.Segment):  # type: ignore[misc,name-defined]
         return views.Data(self.run, self._data_at(ring), self.max_pages * PAGE)
 
     def give_back(self, ring: int, first_page: int, pages: int) -> None:
-        pass
+        first = self._data_at(ring) + first_page * PAGE
+        places = range(first, first + pages * PAGE, PAGE)
+        self.run.step(Op("gives back the pages from", (), tuple(places), True))
+        for place in places:
+            self.run.put(place, bytes(PAGE))
 
 
 def closed() -> OSError:
@@ -143,6 +148,13 @@ class World:
         self.machine.changed_by_death(("alive", end.process))
 
 
+class _Open:
+    """A connection that nobody closes while it has something lent."""
+
+    def _check_closed(self) -> None:
+        pass
+
+
 class End:
     """One process's hold on one end."""
 
@@ -187,6 +199,12 @@ class End:
     def receive(self, timeout: float | None = None) -> Any:
         deadline = None if timeout is None else Clock.monotonic() + timeout
         return self.receiver.receive(None, deadline)
+
+    def lend(self) -> Any:
+        return code.lending.Received(_Open(), self.receiver, None)
+
+    def reserve(self, size: int) -> Any:
+        return code.lending.Reserved(_Open(), self.sender, size, None)
 
     def receive_all(self) -> list[Any]:
         got = []

@@ -1,0 +1,411 @@
+"""The scenarios for messages that are lent where they lie, or written there."""
+
+from __future__ import annotations
+
+from errno import EBUSY
+from typing import Any
+
+from . import kernel
+from .base import POLLIN, POLLOUT, PipeScenario, result, same, shorter
+from .memory import Failure, Op
+from .messages import FULL, HALF, LONG, SMALL, MessageScenario, or_timeout
+from .scheduler import Limits, Run
+from .views import Lent
+from .world import End
+
+
+def borrow(end: End) -> bytes:
+    """What was lent, which must not change meanwhile."""
+    with end.lend() as view:
+        content = bytes_of(view)
+        same("what is lent, a little later", bytes_of(view), content)
+    return content
+
+
+def bytes_of(view: Any) -> bytes:
+    return view.read() if isinstance(view, Lent) else bytes(view)
+
+
+def put(end: End, content: bytes) -> None:
+    with end.reserve(len(content)) as view:
+        view.write(content)
+
+
+class LendAndReceive(MessageScenario):
+    """One process borrows a message, another one receives: each gets its own."""
+
+    name = "lend-and-receive"
+    limits = Limits(2, late=1)
+
+    def begin(self, run: Run) -> None:
+        first, second = self.world.reader("R"), self.world.reader("S")
+        writer = self.world.writer("W")
+        self.add(run, first, lambda: borrow(first))
+        self.add(run, second, second.receive)
+        self.add(run, writer, lambda: (writer.send(SMALL), writer.send(HALF)))
+
+    def promised(self, run: Run) -> None:
+        same("received", sorted((result(run, "R"), result(run, "S"))), [HALF, SMALL])
+
+
+class LendTwice(MessageScenario):
+    """Two processes borrow, while a third one makes the ring smaller, or finds it lent."""
+
+    name = "lend-twice"
+    limits = Limits(1)
+    pages = 2
+
+    def begin(self, run: Run) -> None:
+        self.world.fill(FULL)
+        self.world.ring.front()
+        self.world.ring.consume()
+        self.world.fill(SMALL)  # in the page that a ring of one has elsewhere
+        self.world.fill(HALF)
+        for name in "RS":
+            end = self.world.reader(name)
+            self.add(run, end, lambda end=end: borrow(end))
+        third = self.world.reader("C")
+
+        def resize() -> str:
+            try:
+                third.resize(1)
+            except OSError as error:
+                same("error", error.errno, EBUSY)
+                return "busy"
+            return "done"
+
+        self.add(run, third, resize)
+
+    def promised(self, run: Run) -> None:
+        same("received", sorted((result(run, "R"), result(run, "S"))), [HALF, SMALL])
+
+
+class LendAndGrow(MessageScenario):
+    """A sender needs a larger ring, which has to wait for the end of a loan."""
+
+    name = "lend-and-grow"
+    limits = Limits(2, late=1)
+    pages, most_pages = 1, 2
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.world.fill(FULL)
+        self.world.ring.front()
+        self.world.ring.consume()
+        self.world.fill(HALF)  # in a page that moves, as the ring grows
+        self.world.grow_to(2)
+        self.add(run, reader, lambda: (borrow(reader), reader.receive()))
+        self.add(run, writer, lambda: writer.send(FULL))
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "R"), (HALF, FULL))
+
+
+class LendInParts(MessageScenario):
+    """What comes in parts is not lent but copied; another process receives what follows."""
+
+    name = "lend-in-parts"
+    limits = Limits(1)
+
+    def begin(self, run: Run) -> None:
+        first, second = self.world.reader("R"), self.world.reader("S")
+        writer = self.world.writer("W")
+
+        self.add(run, first, lambda: borrow(first))
+        self.add(run, second, lambda: borrow(second))
+        self.add(run, writer, lambda: (writer.send(LONG), writer.send(SMALL)))
+
+    def promised(self, run: Run) -> None:
+        same("received", sorted((result(run, "R"), result(run, "S"))), [LONG, SMALL])
+
+
+class LendLate(MessageScenario):
+    """Two processes sleep for messages, one to borrow, one whose time may be up as it is woken."""
+
+    name = "lend-late"
+    limits = Limits(1, late=1)
+
+    def begin(self, run: Run) -> None:
+        first, second = self.world.reader("R"), self.world.reader("S")
+        writer = self.world.writer("W")
+        self.add(run, first, lambda: borrow(first))
+        self.add(run, second, lambda: or_timeout(lambda: second.receive(0.01)))
+
+        def send() -> None:
+            writer.send(SMALL)
+            writer.send(HALF)
+
+        self.add(run, writer, send)
+
+    def promised(self, run: Run) -> None:
+        got = [result(run, "R"), result(run, "S")]
+        if got[1] == "too late":
+            got[1:] = self.left()
+        same("received", sorted(got), [HALF, SMALL])
+
+
+class LendToWatcher(MessageScenario):
+    """A loan ends: those who watch are shown whether there is more."""
+
+    name = "lend-to-watcher"
+    limits = Limits(2)
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.beside = self.world.reader("Q")
+        self.add(run, reader, lambda: borrow(reader))
+        self.add(run, self.beside, self.beside.watch)
+        self.add(run, writer, lambda: (writer.send(SMALL), writer.send(HALF)))
+
+    def promised(self, run: Run) -> None:
+        same("readiness beside a message", self.beside.ready(POLLIN), True)
+        same("received", [result(run, "R"), *self.left()], [SMALL, HALF])
+        if self.beside.ready(POLLIN):  # one readiness too many: its next call puts that right
+            nothing = or_timeout(lambda: self.beside.receive(0.0))
+            same("receive of nothing", nothing, "too late")
+            same("readiness of an empty ring", self.beside.ready(POLLIN), False)
+
+
+class LendFull(MessageScenario):
+    """A sender's descriptor is watched; the message that fills the ring is lent, and given back."""
+
+    name = "lend-full"
+    limits = Limits(2)
+    filled = FULL
+
+    def begin(self, run: Run) -> None:
+        reader, self.writer = self.ends()
+        self.add(run, reader, lambda: borrow(reader))
+
+        def watch() -> None:
+            kernel.poll_fd(self.writer.watch(), POLLOUT, None)
+
+        self.add(run, self.writer, watch)
+
+    def promised(self, run: Run) -> None:
+        same("readiness of an empty ring", self.writer.ready(POLLOUT), True)
+
+
+class LastLoan(MessageScenario):
+    """The sender closes while its last message is lent: end of file comes behind it."""
+
+    name = "last-loan"
+    limits = Limits(2, late=1)
+    strict = False
+    patience = 0.05
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+
+        def receive() -> bytes:
+            content = borrow(reader)
+            try:
+                reader.receive()
+            except EOFError:
+                return content
+            raise Failure("a message behind the last")
+
+        self.add(run, reader, receive)
+        self.add(run, writer, lambda: (writer.send(SMALL), writer.close()))
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "R"), SMALL)
+
+
+class Reserve(MessageScenario):
+    """A message written in place, and one sent by another process, through a ring for one."""
+
+    name = "reserve-and-send"
+    limits = Limits(1)
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        beside = self.world.writer("V")
+        self.add(run, writer, lambda: put(writer, HALF))
+        self.add(run, beside, lambda: beside.send(FULL))
+        self.add(run, reader, lambda: [reader.receive() for _ in range(2)])
+
+    def promised(self, run: Run) -> None:
+        same("received", sorted(result(run, "R")), [FULL, HALF])
+
+
+class ReserveTwice(MessageScenario):
+    """Two processes reserve, while a third one makes the ring smaller, or finds it lent."""
+
+    name = "reserve-twice"
+    limits = Limits(1)
+    pages = 2
+
+    def begin(self, run: Run) -> None:
+        self.world.fill(FULL)
+        self.world.ring.front()
+        self.world.ring.consume()
+        self.world.reader("R")
+        for name, content in (("W", SMALL), ("V", HALF)):
+            end = self.world.writer(name)
+            self.add(run, end, lambda end=end, content=content: put(end, content))
+        third = self.world.writer("C")
+
+        def resize() -> None:
+            try:
+                third.resize(1)
+            except OSError as error:
+                same("error", error.errno, EBUSY)
+
+        self.add(run, third, resize)
+
+    def promised(self, run: Run) -> None:
+        same("received", sorted(self.left()), [HALF, SMALL])
+
+
+class ReserveWaits(MessageScenario):
+    """Space is reserved where there is none yet."""
+
+    name = "reserve-waits"
+    limits = Limits(2, late=1)
+    filled = FULL
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.add(run, writer, lambda: put(writer, SMALL))
+        self.add(run, reader, lambda: [reader.receive() for _ in range(2)])
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "R"), [FULL, SMALL])
+
+
+class ReserveWatched(MessageScenario):
+    """A message written in place fills the ring: those who watch are shown so."""
+
+    name = "reserve-watched"
+    limits = Limits(2)
+
+    def begin(self, run: Run) -> None:
+        writer, self.beside = self.world.writer("W"), self.world.writer("V")
+        reader = self.world.reader("R")
+        self.beside.watch()
+        self.add(run, writer, lambda: put(writer, FULL))
+        self.add(run, reader, reader.watch)
+        self.reader = reader
+
+    def promised(self, run: Run) -> None:
+        same("readiness of a full ring", self.beside.ready(POLLOUT), False)
+        same("readiness beside a message", self.reader.ready(POLLIN), True)
+
+
+class CloseAgainstReserve(MessageScenario):
+    """The receiver closes while space is reserved: the sender learns that nobody will receive."""
+
+    name = "close-against-reserve"
+    limits = Limits()
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+
+        def send() -> str:
+            try:
+                with writer.reserve(16) as view:
+                    view.write(SMALL)
+                    closed = lambda: run.get("closed") == 1  # noqa: E731
+                    run.step(Op("waits for the close", ("closed",), (), True, closed))
+            except BrokenPipeError:
+                return "EPIPE"
+            return "sent to nobody"
+
+        def close() -> None:
+            reader.close()
+            run.step(Op("says that it has closed", (), ("closed",), True))
+            run.put("closed", 1)
+
+        self.add(run, writer, send)
+        self.add(run, reader, close)
+
+    def promised(self, run: Run) -> None:
+        same("send", result(run, "W"), "EPIPE")
+
+
+class DeathOfBorrower(MessageScenario):
+    """Whoever borrows is killed at any point: another process receives what was lent."""
+
+    name = "death-of-borrower"
+    limits = Limits(1, deaths=1)
+    strict = False
+    killable = ("R",)
+    patience = 1.0
+
+    def begin(self, run: Run) -> None:
+        first, second = self.world.reader("R"), self.world.reader("S")
+        writer = self.world.writer("W")
+        writer.send(SMALL)
+        writer.send(HALF)
+        writer.close()
+
+        def receive() -> Any:
+            try:
+                return borrow(first)
+            except EOFError:
+                return b""
+
+        self.add(run, first, receive)
+        self.add(run, second, second.receive_all)
+
+    def promised(self, run: Run) -> None:
+        first, rest = result(run, "R"), result(run, "S")
+        if not run.deaths:
+            same("received", sorted(filter(None, [first, *rest])), [HALF, SMALL])
+        elif rest not in ([SMALL, HALF], [SMALL], [HALF]):
+            raise Failure(f"received {shorter(rest)}")
+
+
+class DeathOfReserver(MessageScenario):
+    """Whoever has reserved is killed at any point: another process sends, and the ring may grow."""
+
+    name = "death-of-reserver"
+    limits = Limits(1, deaths=1)
+    strict = False
+    killable = ("W",)
+    patience = 1.0
+    pages, most_pages = 1, 2
+
+    def begin(self, run: Run) -> None:
+        reader = self.world.reader("R")
+        writer, beside = self.world.writer("W"), self.world.writer("V")
+        self.world.grow_to(2)
+
+        def reserve() -> None:
+            put(writer, HALF)
+            writer.close()
+
+        def send() -> None:
+            beside.send(LONG)
+            beside.close()
+
+        self.add(run, writer, reserve)
+        self.add(run, beside, send)
+        self.add(run, reader, reader.receive_all)
+
+    def promised(self, run: Run) -> None:
+        got = result(run, "R")
+        if not run.deaths:
+            same("received", sorted(got), [HALF, LONG])
+        elif sorted(got) not in ([HALF, LONG], [LONG]):
+            raise Failure(f"received {shorter(got)}")
+
+
+LOANS: list[PipeScenario] = [
+    LendAndReceive(),
+    LendTwice(),
+    LendAndGrow(),
+    LendInParts(),
+    LendLate(),
+    LendToWatcher(),
+    LendFull(),
+    LastLoan(),
+    Reserve(),
+    ReserveTwice(),
+    ReserveWaits(),
+    ReserveWatched(),
+    CloseAgainstReserve(),
+    DeathOfBorrower(),
+    DeathOfReserver(),
+]
