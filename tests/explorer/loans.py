@@ -240,7 +240,7 @@ class ReserveTwice(MessageScenario):
         self.world.fill(FULL)
         self.world.ring.front()
         self.world.ring.consume()
-        self.world.reader("R")
+        self.reader = self.world.reader("R")
         for name, content in (("W", SMALL), ("V", HALF)):
             end = self.world.writer(name)
             self.add(run, end, lambda end=end, content=content: put(end, content))
@@ -255,7 +255,7 @@ class ReserveTwice(MessageScenario):
         self.add(run, third, resize)
 
     def promised(self, run: Run) -> None:
-        same("received", sorted(self.left()), [HALF, SMALL])
+        same("received", sorted(self.left(self.reader)), [HALF, SMALL])
 
 
 class ReserveWaits(MessageScenario):

@@ -9,7 +9,7 @@ from . import kernel
 from .base import POLLIN, PipeScenario, page, result, same
 from .memory import Op
 from .scheduler import Limits, Run
-from .world import PAGE, segment
+from .world import PAGE, End, segment
 
 SMALL = page("s", 16)
 HALF = page("h", 2000)
@@ -20,10 +20,10 @@ LONG = page("l", PAGE + 500)  # comes in parts
 class MessageScenario(PipeScenario):
     frames = True
 
-    def left(self) -> list[Any]:
-        """What can still be received."""
+    def left(self, end: End | None = None) -> list[Any]:
+        """What can still be received, on ``end`` or by a process more."""
         got = []
-        end = self.world.reader("later")
+        end = end or self.world.reader("later")
         try:
             while True:
                 got.append(end.receive(0.0))
