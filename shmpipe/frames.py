@@ -48,4 +48,5 @@ def close_stream(ring: ByteRing) -> None:
     """Close off the stream that a sender has left unfinished; under the writers' lock."""
     if ring.view[W_OPEN]:
         ring.append(ABORT, b"", 0)  # where there is no space for it, it is there
-        ring.view[W_OPEN] = 0  # not before: whoever dies in between leaves an idle one more
+        # Not before: whoever dies in between leaves an idle one more.
+        ring.view[W_OPEN] = 0  # step: close-open-last (early)

@@ -160,7 +160,8 @@ class SideLock(Semaphore):
         if not self.look:
             self.look = time.monotonic() + PATIENCE
         while True:
-            self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER  # even: not ours
+            # Even, as it is not ours.  # step: even-asleep
+            self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER
             if self.door is not None:
                 patience = PATIENCE if deadline is None else deadline - time.monotonic()
                 self.door.wait(min(PATIENCE, max(patience, 0)))

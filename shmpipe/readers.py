@@ -5,7 +5,7 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 
 from __future__ import annotations
 
-from . import primitives
+from . import identity, primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import Locks
@@ -32,6 +32,7 @@ from .segment import (
     WR_LONG,
     WR_RUNG,
     WR_SLEEPERS,
+    WR_TURN_BY,
     WR_WANT,
     WR_WATCH,
     WRITE_PAGES,
@@ -64,7 +65,7 @@ class ReaderSide(Side):
             words[RD_SLEEPERS] += 1  # step: reader-counted
             words[R_SLEEPS] += 0 if again else 1
         else:
-            words[RD_LONG] += 1
+            words[RD_LONG] += 1  # step: reader-long
         self.clear()  # step: reader-count-first (early)
 
     def disarm(self, kind: int) -> None:
@@ -183,8 +184,17 @@ class ReaderSide(Side):
             self.unplug(True)  # step: wake-unplug
         else:
             words[W_WITHHELD] += 1
-            if policy == EDGE_HALF:  # its mark for sleepers is not the one for watchers
-                self.unplug(False)
+            # Where the mark for sleepers is not the one for watchers.
+            if policy == EDGE_HALF or self._wanted_by_the_dead():
+                self.unplug(False)  # step: other-mark
+
+    def _wanted_by_the_dead(self) -> bool:
+        """Whether nobody is left who waits for more space than the write size."""
+        words = self.words
+        if words[WR_WANT] <= words[WRITE_PAGES]:
+            return False
+        sender = words[WR_TURN_BY]
+        return not (sender and identity.is_alive(sender))
 
     def unplug(self, fired: bool) -> None:
         """Make the writers' socket writable again, if there is space enough.
@@ -232,4 +242,4 @@ class ReaderSide(Side):
         self._let_go()  # step: reader-close
         self.words[RD_LEFT] = 1  # step: reader-left
         if self.words[WR_SLEEPERS]:
-            self.write_wait.release()
+            self.write_wait.release()  # step: reader-leave-wake

@@ -39,9 +39,9 @@ cdef class Receiver:
     cdef bint _may_touch(self) except -1
     @cython.locals(side=ReaderSide, lock=SideLock, freed=int64_t)
     cdef _collect(self, object room, object deadline, object most)
-    @cython.locals(words=Words, ring=ByteRing)
+    @cython.locals(words=Words, ring=ByteRing, before=uint64_t)
     cdef _step(self, object room, object most)
-    @cython.locals(ring=ByteRing, left=uint64_t, count=uint64_t)
+    @cython.locals(ring=ByteRing, left=uint64_t, count=uint64_t, before=uint64_t, over=bint)
     cdef _part(self, object assembly)
     @cython.locals(words=Words, lock=SideLock)
     cdef _wait_for_part(self, object deadline)

@@ -206,7 +206,7 @@ class Receiver:
                 raise damaged(f"frame of kind {ring.kind}")
             # Only the first frame: the parts behind it then are of a lost stream.
             ring.consume()
-            side.settle(not side.has_data(), False)
+            side.settle(not side.has_data(), False)  # step: look-settle
             return ring.freed_since(before)
         finally:
             lock.release()
@@ -236,7 +236,7 @@ class Receiver:
                 try:
                     if asleep:
                         armed, asleep = asleep, NOT
-                        side.disarm(armed)
+                        side.disarm(armed)  # step: recv-disarm
                     # The doorbell first: what was sent before the last sender died is there.
                     limit = remaining(deadline)
                     brief = limit is not None and limit <= SHORT_SLEEP
@@ -244,7 +244,7 @@ class Receiver:
                     if side.has_data():  # step: recv-look-after-hangup (never)
                         return True
                     if ended or (limit is not None and limit <= 0):
-                        side.clear()
+                        side.clear()  # step: wait-clear
                         break
                     side.arm(kind, slept)
                     asleep = kind
@@ -268,7 +268,7 @@ class Receiver:
             if slept:
                 side.bell.let_go()
             close_all(others)
-        side.pass_on(slept, ended)
+        side.pass_on(slept, ended)  # step: wait-pass-on
         if ended:
             raise EOFError
         return False
@@ -360,7 +360,8 @@ class Receiver:
         ring, words, keeper = self.ring, self.words, self.keeper
         assembly: Assembly | None = keeper.assembly
         if assembly is not None and assembly.have == assembly.size:
-            return self._whole(assembly, 0)  # an earlier call was interrupted just here
+            self._whole()  # an earlier call was interrupted just here
+            return True, assembly, 0
         if not ring.front():
             return assembly is None, None, -1
         if ring.kind == PART:
@@ -376,8 +377,9 @@ class Receiver:
                 self._lose()
                 ring.consume()  # the parts behind it will be skipped
                 raise
-            words[R_KEEPER] = identity.token
-            return False, None, ring.freed_since(ring.consume())
+            words[R_KEEPER] = identity.token  # step: keeper-first (late)
+            before = ring.consume()
+            return False, None, ring.freed_since(before)
         if assembly is not None:
             self._lose()
         if ring.kind == ABORT:
@@ -395,14 +397,16 @@ class Receiver:
         for piece in ring.pieces(ALIGN):
             assembly.add(piece, at)
             at += len(piece)
-        freed = ring.freed_since(ring.consume())
-        return self._whole(assembly, freed) if count == left else (False, None, freed)
+        before = ring.consume()  # step: part-taken-first (late 2)
+        over = count == left
+        if over:
+            self._whole()
+        return over, assembly if over else None, ring.freed_since(before)
 
-    def _whole(self, assembly: Assembly, freed: int) -> tuple[bool, Any, int]:
+    def _whole(self) -> None:
         self.words[R_KEEPER] = 0
         self.keeper.assembly = None
         self.words[READS] += 1
-        return True, assembly, freed
 
     def _new_assembly(self, kind: int, size: int, room: memoryview | None) -> Assembly:
         if kind == OBJECT:

@@ -88,7 +88,7 @@ class Sender:
             words[WR_LENT] = 0  # a dead predecessor's
             _Sending(self, kind, content, size).run(deadline)
         finally:
-            words[WR_WANT] = 0
+            words[WR_WANT] = 0  # step: want-over
             words[WR_TURN_BY] = 0  # step: send-turn-over
             turn.release()
             turn.leave()
@@ -167,7 +167,7 @@ class _Sending:
                     if spin and self.want << 3 > words[PAGES] << PAGE_SHIFT:
                         spin = not grow  # too small even for a receiver that keeps up
                     if finished or broken:
-                        side.settle(slept)
+                        side.settle(False)
                     elif not grow and not spin:
                         words[WR_WANT] = -(-self.want // PAGE)
                         ticket = side.arm(kind, slept)
@@ -181,8 +181,7 @@ class _Sending:
                 if broken:
                     raise broken_pipe()
                 if finished:
-                    side.pass_on(slept, False)  # step: send-pass-on
-                    return
+                    return  # nobody to hand a wake on to: whoever sleeps here has the turn
                 if spin:
                     spin = False
                     if self._spin(remaining(deadline)):
@@ -275,7 +274,8 @@ class _Sending:
             primitives.fence()  # in place of the unlock that wake_readers() wants before it
             self.side.wake_readers()
             space = ring.space()
-        words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
+        # Not before: whoever dies in between only leaves an idle ABORT.
+        words[W_OPEN] = 0  # step: end-open (early)
         words[WRITES] += 1
         return True
 
@@ -285,7 +285,7 @@ class _Sending:
         self.want = ALIGN + aligned(self.size)
         if self.ring.space() < self.want:
             return False
-        self.side.words[WR_LENT] = identity.token
+        self.side.words[WR_LENT] = identity.token  # step: reserve-mark
         return True
 
     def _next(self, count: int) -> list[memoryview]:

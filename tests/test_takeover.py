@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import shmpipe
-
 from shmpipe.segment import RD_TURN_BY, WR_TURN_BY
 
 from .kinds import pure_only

@@ -47,6 +47,7 @@ class PipeScenario(Scenario):
     write_pages = 1
     policy = "write-size"
     frames = False
+    rings = 1
     places = True
     filled = b""
     strict = True
@@ -64,6 +65,7 @@ class PipeScenario(Scenario):
             most_pages=self.most_pages,
             frames=self.frames,
             places=self.places,
+            rings=self.rings,
         )
         run.strict = self.strict
         run.killable = frozenset(self.killable)
@@ -77,8 +79,9 @@ class PipeScenario(Scenario):
 
     def check(self, run: Run) -> None:
         if not run.deaths and self.counted:
-            for name in COUNTS:
-                same(f"{name} at the end", self.world.word(name), 0)
+            for ring in range(self.rings):
+                for name in COUNTS:
+                    same(f"{name} at the end", self.world.word(name, ring), 0)
         if self.patience and run.now - self.started > self.patience + 1e-6:
             raise Failure(f"it took {run.now - self.started:.2f} s by its own clock")
         self.promised(run)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .base import PipeScenario
 from .deaths import DEATHS
+from .duplex import DUPLEX
 from .edges import EDGES
 from .loans import LOANS
 from .locks import LOCKS
@@ -22,7 +23,7 @@ from .watching import WATCHED
 
 How = tuple[str, int | None, int]  # a scenario, pre-emptions (None: no bound), schedules
 
-ALL = [*LOCKS, *EDGES, *PIPES, *WATCHED, *DEATHS, *FRAMES, *TIMEOUTS, *LOSSES, *LOANS]
+ALL = [*LOCKS, *EDGES, *PIPES, *WATCHED, *DEATHS, *FRAMES, *TIMEOUTS, *LOSSES, *LOANS, *DUPLEX]
 SCENARIOS: dict[str, PipeScenario] = {scenario.name: scenario for scenario in ALL}
 FAST_MOST = 400  # schedules of each scenario in the fast set
 FULL_MOST = 200_000  # in the full set

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import PipeScenario, page, result, same, shorter
-from .loading import code
-from .memory import Failure, Op
-from .messages import HALF, LONG, SMALL, MessageScenario, or_timeout
+from . import kernel
+from .base import POLLOUT, PipeScenario, page, result, same, shorter
+from .memory import Failure, Op, Task
+from .messages import FULL, HALF, LONG, SMALL, MessageScenario, or_timeout
 from .scheduler import Limits, Run
 from .world import PAGE, End, segment
 
@@ -209,23 +209,120 @@ class TurnTakenOver(MessageScenario):
     limits = Limits(1, late=2)
     strict = False
     patience = 1.0
+    content = OTHER
 
     def begin(self, run: Run) -> None:
         reader, dead = self.ends()
         beside = self.world.writer("V")
-        frames, words = code.frames, self.world.words
+        words = self.world.words
         words[segment.WR_TURN_BY] = 1 + self.world.machine.process("W")
         words[segment.W_OPEN] = 1
-        self.world.ring.append(frames.BEGIN_DATA, len(LONG).to_bytes(8, "little"), 8)
-        part = [len(LONG).to_bytes(8, "little"), LONG[:1024]]
-        self.world.ring.append(frames.PART, part, 8 + 1024)
+        self.world.begin_stream(LONG, 1024)
         self.world.died_inside(dead, dead.sender.turn)
-        self.add(run, reader, reader.receive)
-        self.add(run, beside, lambda: beside.send(OTHER))
+        self.add(run, reader, lambda: self.receive(reader))
+        self.add(run, beside, lambda: beside.send(self.content))
+
+    def receive(self, end: End) -> Any:
+        return end.receive()
 
     def promised(self, run: Run) -> None:
         same("received", result(run, "R"), OTHER)
         same("counted as lost", self.world.word("DROPPED"), 1)
+
+
+class DeathOfCloser(TurnTakenOver):
+    """The same, and that other sender is killed, too; a third one lives, and sends nothing."""
+
+    name = "death-of-closer"
+    limits = Limits(1, deaths=1)
+    killable = ("V",)
+    content = HALF
+
+    def begin(self, run: Run) -> None:
+        super().begin(run)
+        self.world.writer("U")
+
+    def receive(self, end: End) -> Any:
+        return or_timeout(lambda: end.receive(0.7))
+
+    def promised(self, run: Run) -> None:
+        got = result(run, "R")
+        if got != HALF and not (run.deaths and got == "too late"):
+            raise Failure(f"received {shorter(got)}")
+        same("counted as lost", self.world.word("DROPPED"), 1)
+
+
+class DeathOfCollector(MessageScenario):
+    """A receiver is killed at any point of a message in parts: what it has begun is counted as lost
+    unless it has got all of it, and another receiver goes on behind it.
+    """
+
+    name = "death-of-collector"
+    limits = Limits(1, deaths=1)
+    strict = False
+    killable = ("R",)
+    patience = 1.0
+
+    def begin(self, run: Run) -> None:
+        first, second = self.world.reader("R"), self.world.reader("S")
+        writer = self.world.writer("W")
+        self.world.begin_stream(HALF, 1024)
+        self.world.continue_stream(HALF[1024:])
+        self.end = self.world.word("WPOS")
+        self.world.fill(SMALL)
+        writer.close()
+        self.taken = 0
+        died = run.on_death
+
+        def on_death(task: Task) -> None:
+            died(task)
+            self.taken = run.get(self.world.place_of("RPOS"))
+
+        run.on_death = on_death
+
+        def receive() -> Any:
+            try:
+                return first.receive()
+            except EOFError:
+                return b""
+
+        self.add(run, first, receive)
+        self.add(run, second, second.receive_all)
+
+    def promised(self, run: Run) -> None:
+        first, rest = result(run, "R"), result(run, "S")
+        lost = self.world.word("DROPPED")
+        if not run.deaths:
+            same("received", sorted(filter(None, [first, *rest])), [HALF, SMALL])
+            same("counted as lost", lost, 0)
+        elif rest not in ([HALF, SMALL], [HALF], [SMALL], []):
+            raise Failure(f"received {shorter(rest)}")
+        elif HALF not in rest and not lost and self.taken < self.end:
+            raise Failure("a message is neither received nor counted as lost")
+
+
+class WatchAfterDeath(MessageScenario):
+    """A sender that waited for more than the write size was killed: those who watch are shown when
+    there is that much.
+    """
+
+    name = "watch-after-death"
+    limits = Limits()
+    pages = 2
+    filled = FULL
+
+    def begin(self, run: Run) -> None:
+        self.world.fill(FULL)
+        reader, dead = self.ends()
+        beside = self.world.writer("V")
+        words = self.world.words
+        words[segment.WR_TURN_BY] = 1 + self.world.machine.process("W")
+        words[segment.WR_WANT] = 2
+        words[segment.WR_SLEEPERS] = words[segment.WR_ARM] = 1
+        self.world.died_inside(dead, dead.sender.turn)
+        self.counted = False
+        self.add(run, beside, lambda: kernel.poll_fd(beside.watch(), POLLOUT, None))
+        self.add(run, reader, reader.receive)
 
 
 LOSSES: list[PipeScenario] = [
@@ -236,4 +333,7 @@ LOSSES: list[PipeScenario] = [
     DeathForGood(),
     DeathWithLock(),
     TurnTakenOver(),
+    DeathOfCloser(),
+    DeathOfCollector(),
+    WatchAfterDeath(),
 ]

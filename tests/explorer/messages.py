@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from errno import EBADF
 from typing import Any
 
 from . import kernel
-from .base import POLLIN, PipeScenario, page, result, same
-from .memory import Op
+from .base import POLLIN, PipeScenario, page, result, same, shorter
+from .memory import Failure, Op
 from .scheduler import Limits, Run
 from .world import PAGE, End, segment
 
@@ -221,6 +222,76 @@ class CloseAgainstSend(MessageScenario):
         same("send", result(run, "W"), "EPIPE")
 
 
+class CloseOfTwo(MessageScenario):
+    """Of two receivers one closes, then the other, however soon: a send behind that says so."""
+
+    name = "close-of-two"
+    limits = Limits(2)
+
+    def begin(self, run: Run) -> None:
+        writer = self.world.writer("W")
+        readers = [self.world.reader(name) for name in "RS"]
+
+        def close() -> None:
+            for reader in readers:
+                reader.close()
+            run.step(Op("says that both have closed", (), ("closed",), True))
+            run.put("closed", 1)
+
+        def send() -> str:
+            both = lambda: run.get("closed") == 1  # noqa: E731
+            try:
+                writer.send(SMALL)
+                run.step(Op("waits for that", ("closed",), (), True, both))
+                writer.send(SMALL)
+            except BrokenPipeError:
+                return "EPIPE"
+            return "sent to nobody"
+
+        self.add(run, writer, send)
+        self.add(run, readers[0], close)
+
+    def promised(self, run: Run) -> None:
+        same("send", result(run, "W"), "EPIPE")
+
+
+class CloseByThreadInParts(MessageScenario):
+    """A thread closes an end while another one receives a message in parts: that call goes on, or
+    ends by the error of a closed end.
+    """
+
+    name = "close-by-thread-in-parts"
+    limits = Limits(1)
+    remembers = False
+    strict = False
+    patience = 0.1
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+
+        def receive() -> Any:
+            try:
+                return reader.receive()
+            except OSError as error:
+                return error.errno
+
+        def send() -> str:
+            try:
+                writer.send(LONG)
+            except BrokenPipeError:
+                return "EPIPE"
+            return "sent"
+
+        self.add(run, reader, receive)
+        self.add(run, reader, reader.close, "T")
+        self.add(run, writer, send)
+
+    def promised(self, run: Run) -> None:
+        got = result(run, "R")
+        if got != LONG and got != EBADF:
+            raise Failure(f"received {shorter(got)}")
+
+
 FRAMES: list[PipeScenario] = [
     Sent(),
     Streamed(),
@@ -231,6 +302,8 @@ FRAMES: list[PipeScenario] = [
     WatchMessages(),
     PollBeside(),
     CloseAgainstSend(),
+    CloseOfTwo(),
+    CloseByThreadInParts(),
 ]
 
 assert segment.ALIGN == 8

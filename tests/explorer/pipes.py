@@ -11,7 +11,7 @@ from errno import EBADF
 from typing import Any
 
 from .base import PipeScenario, page, result, same
-from .memory import Failure
+from .memory import Failure, Op
 from .scheduler import Limits, Run
 from .world import PAGE, POLICIES, SHORT_SLEEP
 
@@ -252,6 +252,38 @@ class CloseByThread(PipeScenario):
             raise Failure(f"read {read!r}, write {written}")
 
 
+class CloseWakes(PipeScenario):
+    """A close is seen at once by whoever is well asleep."""
+
+    limits = Limits()
+
+    def __init__(self, closer: str) -> None:
+        self.name = f"close-wakes-{'writer' if closer == 'R' else 'reader'}"
+        self.closer = closer
+        self.filled = page("a") if closer == "R" else b""
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        closing, other = (reader, writer) if self.closer == "R" else (writer, reader)
+        sleeps = "RD_WAIT" if other is reader else "WR_WAIT"
+        place = self.world.place_of(sleeps)
+
+        def is_asleep() -> bool:
+            pending = run.tasks[0].pending
+            return pending is not None and pending.enabled is not None and place in pending.reads
+
+        def close() -> None:
+            run.step(Op("waits until the other one sleeps", (place,), (), True, is_asleep))
+            closing.close()
+
+        call = (lambda: reader.read(10)) if other is reader else (lambda: write_a_byte(writer))
+        self.add(run, other, call)
+        self.add(run, closing, close)
+
+    def promised(self, run: Run) -> None:
+        same("outcome", run.tasks[0].result, "EPIPE" if self.closer == "R" else b"")
+
+
 PIPES: list[PipeScenario] = [
     ReadSleeps(),
     *(WriteSleeps(policy, 1) for policy in POLICIES),
@@ -260,6 +292,8 @@ PIPES: list[PipeScenario] = [
     Stream(),
     CloseAgainstRead(),
     CloseAgainstWrite(),
+    CloseWakes("R"),
+    CloseWakes("W"),
     Crowd(),
     TwoReaders(),
     TwoWriters(),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import PipeScenario, result, same, shorter
+from . import kernel
+from .base import POLLOUT, PipeScenario, result, same, shorter
 from .memory import Failure, Op
 from .messages import FULL, HALF, LONG, SMALL, MessageScenario, or_timeout
 from .scheduler import Limits, Run
@@ -153,10 +154,43 @@ class GaveUpInVain(MessageScenario):
         same("counted as lost", self.world.word("DROPPED"), 1)
 
 
+class WantOver(MessageScenario):
+    """A sender that is out of time no longer waits for as much space as it wanted."""
+
+    name = "want-over"
+    limits = Limits(1)
+    strict = False
+    patience = 0.5
+    pages = 2
+    filled = FULL
+
+    def begin(self, run: Run) -> None:
+        self.world.fill(FULL)
+        reader, writer = self.ends()
+
+        def send() -> Any:
+            outcome = or_timeout(lambda: writer.send(FULL + FULL, 0.3))
+            run.step(Op("says that it has given up", (), ("over",), True))
+            run.put("over", 1)
+            kernel.poll_fd(writer.watch(), POLLOUT, None)
+            return outcome
+
+        def receive() -> Any:
+            run.step(Op("waits for that", ("over",), (), True, lambda: run.get("over") == 1))
+            return reader.receive()
+
+        self.add(run, writer, send)
+        self.add(run, reader, receive)
+
+    def promised(self, run: Run) -> None:
+        same("send", result(run, "W"), "too late")
+
+
 TIMEOUTS: list[PipeScenario] = [
     ReceiveInTime(),
     SendInTime(),
     PartsInTime(),
     OneLateReceiver(),
     GaveUpInVain(),
+    WantOver(),
 ]
