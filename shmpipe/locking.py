@@ -157,11 +157,14 @@ class SideLock(Semaphore):
         """Wait for another process."""
         deadline = _at_least_one_copy(deadline)
         nap = _FIRST_NAP
+        late = False
         if not self.look:
             self.look = time.monotonic() + PATIENCE
         while True:
             # Even, as it is not ours.  # step: even-asleep
             self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER
+            if late:
+                raise TimeoutError("timed out waiting for another call on the same end")
             if self.door is not None:
                 patience = PATIENCE if deadline is None else deadline - time.monotonic()
                 self.door.wait(min(PATIENCE, max(patience, 0)))
@@ -169,11 +172,10 @@ class SideLock(Semaphore):
                 time.sleep(nap)
                 nap = min(2 * nap, _LONGEST_NAP)
             now = time.monotonic()
-            if now >= self.look:  # before the time limit: calls that are short may be all there are
+            late = deadline is not None and now >= deadline
+            if now >= self.look:  # late or not: calls that are short may be all there are
                 self.segment.exclusively(self._look_for_the_dead)
                 self.look = time.monotonic() + PATIENCE
-            elif deadline is not None and now >= deadline:
-                raise TimeoutError("timed out waiting for another call on the same end")
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER  # step: odd-again
             if self.acquire(False):
                 self.look = 0.0

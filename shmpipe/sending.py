@@ -88,7 +88,6 @@ class Sender:
             words[WR_LENT] = 0  # a dead predecessor's
             _Sending(self, kind, content, size).run(deadline)
         finally:
-            words[WR_WANT] = 0  # step: want-over
             words[WR_TURN_BY] = 0  # step: send-turn-over
             turn.release()
             turn.leave()
@@ -98,10 +97,7 @@ class Sender:
 
         ValueError: the ring cannot become so large.  TimeoutError, BrokenPipeError as ``send``.
         """
-        try:
-            _Sending(self, DATA, None, size).run(deadline)
-        finally:
-            self.words[WR_WANT] = 0
+        _Sending(self, DATA, None, size).run(deadline)
 
     def check(self, size: int) -> None:
         """ValueError: a message of ``size`` bytes never fits whole."""
@@ -208,6 +204,7 @@ class _Sending:
             release(self.pieces)
             raise
         finally:
+            words[WR_WANT] = 0  # step: want-over
             if slept:
                 side.bell.let_go()
             close_all(others)

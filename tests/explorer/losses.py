@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import kernel
-from .base import POLLOUT, PipeScenario, page, result, same, shorter
+from .base import POLLIN, POLLOUT, PipeScenario, page, result, same, shorter
 from .memory import Failure, Op, Task
 from .messages import FULL, HALF, LONG, SMALL, MessageScenario, or_timeout
 from .scheduler import Limits, Run
@@ -301,6 +301,30 @@ class DeathOfCollector(MessageScenario):
             raise Failure("a message is neither received nor counted as lost")
 
 
+class PollDrops(MessageScenario):
+    """A poll finds the beginning and the end of a message that came to nothing, and takes both
+    away: those who watch are shown that there is nothing.
+    """
+
+    name = "poll-drops"
+    limits = Limits()
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.beside = self.world.reader("Q")
+        self.beside.watch()
+        self.world.begin_stream(HALF, 1024)
+        self.world.abort_stream()
+        writer.side.wake_readers()
+        same("readiness", self.beside.ready(POLLIN), True)
+        self.add(run, reader, lambda: reader.receiver.poll(self.started))
+
+    def promised(self, run: Run) -> None:
+        same("poll", result(run, "R"), False)
+        same("readiness of an empty ring", self.beside.ready(POLLIN), False)
+        same("counted as lost", self.world.word("DROPPED"), 1)
+
+
 class WatchAfterDeath(MessageScenario):
     """A sender that waited for more than the write size was killed: those who watch are shown when
     there is that much.
@@ -335,5 +359,6 @@ LOSSES: list[PipeScenario] = [
     TurnTakenOver(),
     DeathOfCloser(),
     DeathOfCollector(),
+    PollDrops(),
     WatchAfterDeath(),
 ]

@@ -226,7 +226,7 @@ class CloseOfTwo(MessageScenario):
     """Of two receivers one closes, then the other, however soon: a send behind that says so."""
 
     name = "close-of-two"
-    limits = Limits(2)
+    limits = Limits()
 
     def begin(self, run: Run) -> None:
         writer = self.world.writer("W")

@@ -154,6 +154,10 @@ class World:
         left = len(rest).to_bytes(8, "little")
         assert self.ring.append(code.frames.PART, [left, rest], 8 + len(rest))
 
+    def abort_stream(self) -> None:
+        """Close off a message in parts that will not be finished."""
+        assert self.ring.append(code.frames.ABORT, b"", 0)
+
     def word(self, name: str, ring: int = 0) -> int:
         return int(self.all_rings[ring].words[getattr(segment, name)])
 
