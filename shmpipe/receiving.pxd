@@ -27,7 +27,7 @@ cdef class Receiver:
     )
     cdef _at_once(self, object room, bint slept, object deadline, object most)
     @cython.locals(
-        side=ReaderSide, ring=ByteRing, words=Words, lock=SideLock, before=uint64_t,
+        ring=ByteRing, words=Words, lock=SideLock, before=uint64_t,
         behind=int64_t, keeper=uint64_t, taker=uint64_t,
     )
     cdef int64_t _look(self, object deadline) except? -3

@@ -177,7 +177,7 @@ class Receiver:
 
         A stream of which that is already known to come to nothing is taken away: pages that freed.
         """
-        side, ring, words = self.side, self.ring, self.words
+        ring, words = self.ring, self.words
         lock = self.lock
         lock.enter(deadline)
         try:
@@ -204,9 +204,9 @@ class Receiver:
                 ring.front()
             elif ring.kind not in (PART, ABORT):
                 raise damaged(f"frame of kind {ring.kind}")
-            # Only the first frame: the parts behind it then are of a lost stream.
+            # Only the first frame: the parts behind it then are of a lost stream.  (What watchers
+            # have to be shown is up to the wait that follows.)
             ring.consume()
-            side.settle(not side.has_data(), False)  # step: look-settle
             return ring.freed_since(before)
         finally:
             lock.release()

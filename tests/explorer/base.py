@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from . import kernel
-from .memory import Failure
+from .memory import Failure, Op
 from .scheduler import Run
 from .search import Scenario
-from .world import PAGE, End, World
+from .world import ASK_AFTER, PAGE, End, World
 
 POLLIN, POLLOUT = kernel.POLLIN, kernel.POLLOUT
 COUNTS = ("RD_SLEEPERS", "WR_SLEEPERS", "RD_LONG", "WR_LONG")
@@ -91,6 +91,17 @@ class PipeScenario(Scenario):
 
     def add(self, run: Run, end: End, body: Callable[[], Any], name: str = "") -> None:
         run.add(name or end.process, end.process, body)
+
+    def wait_until_asleep(self, run: Run, count: int, semaphore: str) -> None:
+        """Until the first ``count`` tasks sleep there, and have done so for a little."""
+        place = self.world.place_of(semaphore)
+
+        def asleep() -> bool:
+            pending = [task.pending for task in run.tasks[:count]]
+            return all(op is not None and op.until and place in op.reads for op in pending)
+
+        run.step(Op("waits until the others sleep", (place,), (), True, asleep))
+        run.now += 2 * ASK_AFTER
 
     # Two ends, as nearly all have them.
     def ends(self) -> tuple[End, End]:

@@ -243,6 +243,7 @@ class DeathOfCloser(TurnTakenOver):
         self.world.writer("U")
 
     def receive(self, end: End) -> Any:
+        kernel.Clock.sleep(0.05)  # so that the other sender is the first to find that out
         return or_timeout(lambda: end.receive(0.7))
 
     def promised(self, run: Run) -> None:

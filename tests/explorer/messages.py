@@ -255,6 +255,25 @@ class CloseOfTwo(MessageScenario):
         same("send", result(run, "W"), "EPIPE")
 
 
+class CloseWakesReceivers(MessageScenario):
+    """A close is seen at once by all receivers that are well asleep."""
+
+    name = "close-wakes-receivers"
+    limits = Limits()
+
+    def begin(self, run: Run) -> None:
+        writer = self.world.writer("W")
+        for name in "RS":
+            end = self.world.reader(name)
+            self.add(run, end, end.receive_all)
+
+        def close() -> None:
+            self.wait_until_asleep(run, 2, "RD_WAIT")
+            writer.close()
+
+        self.add(run, writer, close)
+
+
 class CloseByThreadInParts(MessageScenario):
     """A thread closes an end while another one receives a message in parts: that call goes on, or
     ends by the error of a closed end.
@@ -303,6 +322,7 @@ FRAMES: list[PipeScenario] = [
     PollBeside(),
     CloseAgainstSend(),
     CloseOfTwo(),
+    CloseWakesReceivers(),
     CloseByThreadInParts(),
 ]
 

@@ -11,7 +11,7 @@ from errno import EBADF
 from typing import Any
 
 from .base import PipeScenario, page, result, same
-from .memory import Failure, Op
+from .memory import Failure
 from .scheduler import Limits, Run
 from .world import PAGE, POLICIES, SHORT_SLEEP
 
@@ -23,6 +23,10 @@ def write_a_byte(writer: Any) -> str:
     except BrokenPipeError:
         return "EPIPE"
     return "written"
+
+
+def read_ten(reader: Any) -> Any:
+    return reader.read(10)
 
 
 class ReadSleeps(PipeScenario):
@@ -253,35 +257,33 @@ class CloseByThread(PipeScenario):
 
 
 class CloseWakes(PipeScenario):
-    """A close is seen at once by whoever is well asleep."""
+    """A close is seen at once by all who are well asleep."""
 
     limits = Limits()
 
     def __init__(self, closer: str) -> None:
-        self.name = f"close-wakes-{'writer' if closer == 'R' else 'reader'}"
         self.closer = closer
+        self.name = f"close-wakes-{'writers' if closer == 'R' else 'readers'}"
         self.filled = page("a") if closer == "R" else b""
 
     def begin(self, run: Run) -> None:
-        reader, writer = self.ends()
-        closing, other = (reader, writer) if self.closer == "R" else (writer, reader)
-        sleeps = "RD_WAIT" if other is reader else "WR_WAIT"
-        place = self.world.place_of(sleeps)
-
-        def is_asleep() -> bool:
-            pending = run.tasks[0].pending
-            return pending is not None and pending.enabled is not None and place in pending.reads
+        if self.closer == "R":
+            closing, sleepers = self.world.reader("R"), [self.world.writer(n) for n in "WV"]
+        else:
+            closing, sleepers = self.world.writer("W"), [self.world.reader(n) for n in "RS"]
+        for end in sleepers:
+            call = write_a_byte if self.closer == "R" else read_ten
+            self.add(run, end, lambda end=end, call=call: call(end))
 
         def close() -> None:
-            run.step(Op("waits until the other one sleeps", (place,), (), True, is_asleep))
+            self.wait_until_asleep(run, 2, "WR_WAIT" if self.closer == "R" else "RD_WAIT")
             closing.close()
 
-        call = (lambda: reader.read(10)) if other is reader else (lambda: write_a_byte(writer))
-        self.add(run, other, call)
         self.add(run, closing, close)
 
     def promised(self, run: Run) -> None:
-        same("outcome", run.tasks[0].result, "EPIPE" if self.closer == "R" else b"")
+        wanted = "EPIPE" if self.closer == "R" else b""
+        same("outcomes", [task.result for task in run.tasks[:2]], [wanted] * 2)
 
 
 PIPES: list[PipeScenario] = [

@@ -184,6 +184,7 @@ class WantOver(MessageScenario):
 
     def promised(self, run: Run) -> None:
         same("send", result(run, "W"), "too late")
+        same("reads that woke nobody", self.world.word("W_WITHHELD"), 0)
 
 
 TIMEOUTS: list[PipeScenario] = [

@@ -18,6 +18,7 @@ segment = code.segment
 PAGE = views.PAGE
 POLICIES = code.policies.POLICIES
 SHORT_SLEEP = code.waiting.SHORT_SLEEP
+ASK_AFTER = code.waiting.ASK_AFTER
 
 
 class _Bytes:
