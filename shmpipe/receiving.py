@@ -449,9 +449,20 @@ class Receiver:
 
         (Unless a call of another thread is still at work: it sees to that itself.)
         """
-        mine = self.words[R_KEEPER] == identity.token
-        if mine and not self.lock.sides.all() and self.words[RD_TURN_BY] != identity.token:
-            self._lose()
+        turn = self.turn
+        if self.words[R_KEEPER] != identity.token or self.lock.sides.all():
+            return
+        try:
+            turn.enter(0.0)
+        except (OSError, RuntimeError):
+            return  # such a call has the turn, or was interrupted with it
+        try:
+            # Once more: a call that has just come to its end names this process no longer.
+            if self.words[R_KEEPER] == identity.token:  # step: forget-look (always)
+                self._lose()
+        finally:
+            turn.release()
+            turn.leave()
 
 
 def _is_longer(kind: int, size: int, most: int) -> bool:

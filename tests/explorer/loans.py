@@ -8,7 +8,7 @@ from typing import Any
 from . import kernel
 from .base import POLLIN, POLLOUT, PipeScenario, result, same, shorter
 from .memory import Failure
-from .messages import FULL, HALF, LONG, SMALL, MessageScenario, or_timeout
+from .messages import FULL, HALF, LONG, SMALL, TINY, MessageScenario, or_timeout
 from .scheduler import Limits, Run
 from .views import Lent
 from .world import End
@@ -44,10 +44,12 @@ class LendAndReceive(MessageScenario):
 
 
 class LendTwice(MessageScenario):
-    """Two processes borrow, while a third one makes the ring smaller, or finds it lent."""
+    """Two processes borrow, while a third one makes the ring smaller, or finds it lent, and then
+    receives.
+    """
 
     name = "lend-twice"
-    limits = Limits(1)
+    limits = Limits(2)
     pages = 2
 
     def begin(self, run: Run) -> None:
@@ -56,23 +58,24 @@ class LendTwice(MessageScenario):
         self.world.ring.consume()
         self.world.fill(SMALL)  # in the page that a ring of one has elsewhere
         self.world.fill(HALF)
+        self.world.fill(TINY)
         for name in "RS":
             end = self.world.reader(name)
             self.add(run, end, lambda end=end: borrow(end))
         third = self.world.reader("C")
 
-        def resize() -> str:
+        def resize() -> Any:
             try:
                 third.resize(1)
             except OSError as error:
                 same("error", error.errno, EBUSY)
-                return "busy"
-            return "done"
+            return third.receive()
 
         self.add(run, third, resize)
 
     def promised(self, run: Run) -> None:
-        same("received", sorted((result(run, "R"), result(run, "S"))), [HALF, SMALL])
+        got = [task.result for task in run.tasks]
+        same("received", sorted(got), [HALF, SMALL, TINY])
 
 
 class LendAndGrow(MessageScenario):

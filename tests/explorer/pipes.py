@@ -257,13 +257,14 @@ class CloseByThread(PipeScenario):
 
 
 class CloseWakes(PipeScenario):
-    """A close is seen at once by all who are well asleep."""
+    """A close is seen at once by one who is asleep, and by all who are well asleep."""
 
     limits = Limits()
 
-    def __init__(self, closer: str) -> None:
-        self.closer = closer
-        self.name = f"close-wakes-{'writers' if closer == 'R' else 'readers'}"
+    def __init__(self, closer: str, count: int) -> None:
+        self.closer, self.count = closer, count
+        who = "writer" if closer == "R" else "reader"
+        self.name = f"close-wakes-{who}" + "s" * (count > 1)
         self.filled = page("a") if closer == "R" else b""
 
     def begin(self, run: Run) -> None:
@@ -271,19 +272,21 @@ class CloseWakes(PipeScenario):
             closing, sleepers = self.world.reader("R"), [self.world.writer(n) for n in "WV"]
         else:
             closing, sleepers = self.world.writer("W"), [self.world.reader(n) for n in "RS"]
-        for end in sleepers:
+        for end in sleepers[: self.count]:
             call = write_a_byte if self.closer == "R" else read_ten
             self.add(run, end, lambda end=end, call=call: call(end))
 
         def close() -> None:
-            self.wait_until_asleep(run, 2, "WR_WAIT" if self.closer == "R" else "RD_WAIT")
+            semaphore = "WR_WAIT" if self.closer == "R" else "RD_WAIT"
+            self.wait_until_asleep(run, self.count, semaphore)
             closing.close()
 
         self.add(run, closing, close)
 
     def promised(self, run: Run) -> None:
         wanted = "EPIPE" if self.closer == "R" else b""
-        same("outcomes", [task.result for task in run.tasks[:2]], [wanted] * 2)
+        outcomes = [task.result for task in run.tasks[: self.count]]
+        same("outcomes", outcomes, [wanted] * self.count)
 
 
 PIPES: list[PipeScenario] = [
@@ -294,8 +297,7 @@ PIPES: list[PipeScenario] = [
     Stream(),
     CloseAgainstRead(),
     CloseAgainstWrite(),
-    CloseWakes("R"),
-    CloseWakes("W"),
+    *(CloseWakes(closer, count) for closer in "RW" for count in (1, 2)),
     Crowd(),
     TwoReaders(),
     TwoWriters(),

@@ -6,7 +6,7 @@ from errno import EBUSY
 
 from .base import POLLIN, POLLOUT, PipeScenario, result, same, shorter
 from .memory import Failure, Op
-from .messages import FULL, HALF, LONG, SMALL, MessageScenario
+from .messages import FULL, HALF, LONG, SMALL, TINY, MessageScenario
 from .scheduler import Limits, Run
 from .world import End
 
@@ -34,10 +34,12 @@ class Reserve(MessageScenario):
 
 
 class ReserveTwice(MessageScenario):
-    """Two processes reserve, while a third one makes the ring smaller, or finds it lent."""
+    """Two processes reserve, while a third one makes the ring smaller, or finds it lent, and then
+    sends.
+    """
 
     name = "reserve-twice"
-    limits = Limits(1)
+    limits = Limits(2)
     pages = 2
 
     def begin(self, run: Run) -> None:
@@ -55,11 +57,12 @@ class ReserveTwice(MessageScenario):
                 third.resize(1)
             except OSError as error:
                 same("error", error.errno, EBUSY)
+            third.send(TINY)
 
         self.add(run, third, resize)
 
     def promised(self, run: Run) -> None:
-        same("received", sorted(self.left(self.reader)), [HALF, SMALL])
+        same("received", sorted(self.left(self.reader)), [HALF, SMALL, TINY])
 
 
 class ReserveWaits(MessageScenario):
