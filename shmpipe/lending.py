@@ -212,9 +212,7 @@ class Received(Loan):
         while True:
             found = self._look()
             if found is _OTHER:
-                message = receiver.receive(None, self._deadline)
-                if self._slept:
-                    side.pass_on(True, False)  # step: lend-copy-pass-on
+                message = receiver.receive(None, self._deadline, None, self._slept)
                 return memoryview(plain(message))
             if found is not None:
                 size, at, pages = found

@@ -20,8 +20,8 @@ cdef class Receiver:
     cdef readonly object locks, assemble, keeper
     cdef public object window
 
-    cpdef receive(self, object room, object deadline, object most=*)
-    cdef _receive(self, object room, object deadline, object most)
+    cpdef receive(self, object room, object deadline, object most=*, bint slept=*)
+    cdef _receive(self, object room, object deadline, object most, bint slept)
     @cython.locals(
         side=ReaderSide, ring=ByteRing, words=Words, lock=SideLock, before=uint64_t
     )

@@ -71,25 +71,31 @@ class Receiver:
         self.window: Any = None  # for lending; the turn's
 
     def receive(
-        self, room: memoryview | None, deadline: float | None, most: int | None = None
+        self,
+        room: memoryview | None,
+        deadline: float | None,
+        most: int | None = None,
+        slept: bool = False,
     ) -> Any:
         """The next message: bytes, or what ``assemble`` makes of an OBJECT.
 
+        ``slept``: the call has been asleep for it, so that others may depend on the wake it had.
         Its size, if it is DATA and fits ``room``, where it then is.  TOO_LONG, and it stays, if it
         is seen at once that it has more than ``most`` bytes.
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``; what has come of a stream is kept for the next call.
         """
         try:
-            return self._receive(room, deadline, most)
+            return self._receive(room, deadline, most, slept)
         except (EOFError, TimeoutError):
             raise
         except BaseException:
             self.side.recover(NOT)
             raise
 
-    def _receive(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
-        slept = False
+    def _receive(
+        self, room: memoryview | None, deadline: float | None, most: int | None, slept: bool
+    ) -> Any:
         while True:
             message = self._at_once(room, slept, deadline, most)
             if message is _STREAM:

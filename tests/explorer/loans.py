@@ -117,6 +117,23 @@ class LendInParts(MessageScenario):
         same("received", sorted((result(run, "R"), result(run, "S"))), [LONG, SMALL])
 
 
+class LendObject(MessageScenario):
+    """Two processes sleep for messages, one to borrow; one of these is not lent but copied."""
+
+    name = "lend-object"
+    limits = Limits(1)
+
+    def begin(self, run: Run) -> None:
+        first, second = self.world.reader("R"), self.world.reader("S")
+        writer = self.world.writer("W")
+        self.add(run, first, lambda: borrow(first))
+        self.add(run, second, second.receive)
+        self.add(run, writer, lambda: (writer.send_object(SMALL), writer.send(HALF)))
+
+    def promised(self, run: Run) -> None:
+        same("received", sorted((result(run, "R"), result(run, "S"))), [HALF, SMALL])
+
+
 class LendLate(MessageScenario):
     """Two processes sleep for messages, one to borrow, one whose time may be up as it is woken."""
 
@@ -248,6 +265,7 @@ LOANS: list[PipeScenario] = [
     LendTwice(),
     LendAndGrow(),
     LendInParts(),
+    LendObject(),
     LendLate(),
     LendToWatcher(),
     LendFull(),

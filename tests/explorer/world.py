@@ -199,7 +199,8 @@ class End:
         if inward >= 0:
             reader, locks = self._side(code.readers.ReaderSide, inward)
             keeper = code.keeping.Keeper()
-            self.receiver = code.receiving.Receiver(reader, locks, keeper, None)
+            whole = code.assembling.Plain  # objects stay as they are
+            self.receiver = code.receiving.Receiver(reader, locks, keeper, whole)
         self.side = self.sides[-1]  # of an end with both, the one that receives
 
     def _side(self, kind: Any, number: int) -> tuple[Any, Any]:
@@ -227,6 +228,10 @@ class End:
     def send(self, data: bytes, timeout: float | None = None) -> None:
         deadline = None if timeout is None else Clock.monotonic() + timeout
         self.sender.send(code.frames.DATA, data, len(data), deadline)
+
+    def send_object(self, data: bytes) -> None:
+        """What is sent as an object is one frame, and not lent."""
+        self.sender.send(code.frames.OBJECT, data, len(data), None)
 
     def receive(self, timeout: float | None = None) -> Any:
         deadline = None if timeout is None else Clock.monotonic() + timeout
