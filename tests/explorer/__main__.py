@@ -1,7 +1,7 @@
 """Searches the schedules of the scenarios.
 
 tools/explore                        each scenario, with few pre-emptions
-tools/explore --full                 each as far as its limits say, and 10,000 schedules go
+tools/explore --full                 each as far as its limits say, and 5,000 schedules go
 tools/explore --full --json FILE     the same; what was found is stored in FILE as it is found (with
                                      --scenario NAME only that part of it is replaced)
 tools/explore --table FILE PAGE      puts the table of such a file into a page

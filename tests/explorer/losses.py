@@ -206,10 +206,11 @@ class TurnTakenOver(MessageScenario):
     """
 
     name = "turn-taken-over"
-    limits = Limits(1, late=2)
+    limits = Limits(1, late=1)
     strict = False
     patience = 1.0
     content = OTHER
+    nap = 0.0045  # so that the receiver looks while the other one makes sure of the death
 
     def begin(self, run: Run) -> None:
         reader, dead = self.ends()
@@ -223,6 +224,7 @@ class TurnTakenOver(MessageScenario):
         self.add(run, beside, lambda: beside.send(self.content))
 
     def receive(self, end: End) -> Any:
+        kernel.Clock.sleep(self.nap)
         return end.receive()
 
     def promised(self, run: Run) -> None:
@@ -230,7 +232,15 @@ class TurnTakenOver(MessageScenario):
         same("counted as lost", self.world.word("DROPPED"), 1)
 
 
-class DeathOfCloser(TurnTakenOver):
+class TurnTakenEarly(TurnTakenOver):
+    """The same, and the sender is the first to find that out."""
+
+    name = "turn-taken-early"
+    limits = Limits(1)
+    nap = 0.05
+
+
+class DeathOfCloser(TurnTakenEarly):
     """The same, and that other sender is killed, too; a third one lives, and sends nothing."""
 
     name = "death-of-closer"
@@ -243,7 +253,7 @@ class DeathOfCloser(TurnTakenOver):
         self.world.writer("U")
 
     def receive(self, end: End) -> Any:
-        kernel.Clock.sleep(0.05)  # so that the other sender is the first to find that out
+        kernel.Clock.sleep(self.nap)
         return or_timeout(lambda: end.receive(0.7))
 
     def promised(self, run: Run) -> None:
@@ -358,6 +368,7 @@ LOSSES: list[PipeScenario] = [
     DeathForGood(),
     DeathWithLock(),
     TurnTakenOver(),
+    TurnTakenEarly(),
     DeathOfCloser(),
     DeathOfCollector(),
     PollDrops(),

@@ -17,7 +17,7 @@ from .base import PipeScenario
 from .mutants import mutants
 from .search import Result
 
-FULL_MOST = 10_000  # schedules of a scenario, all its searches together
+FULL_MOST = 5_000  # schedules of a scenario, all its searches together
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 
 Told = Callable[[str, int | None, Result, float], None]
