@@ -15,7 +15,6 @@ from .primitives import TIMED_OUT
 from .segment import (
     ALIGN,
     LIMIT,
-    PAGE,
     PAGE_SHIFT,
     PAGES,
     RD_ARM,
@@ -165,7 +164,7 @@ class _Sending:
                     if finished or broken:
                         side.settle(False)
                     elif not grow and not spin:
-                        words[WR_WANT] = -(-self.want // PAGE)
+                        words[WR_WANT] = self.want
                         ticket = side.arm(kind, slept)
                         asleep = kind
                 finally:

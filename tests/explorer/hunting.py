@@ -96,7 +96,7 @@ LIKELY = {
     "lend-mark": ("lend-twice", "lend-and-grow"),
     "lend-settle": ("lend-to-watcher", "lend-late"),
     "lend-wake-last": ("lend-and-grow",),
-    "lend-grow-wake": ("lend-and-grow",),
+    "lend-grow-wake": ("lend-and-let-grow",),
     "lend-wake": ("lend-full",),
     "lend-pass-on": ("lend-late",),
     "parts-wake": ("streamed",),

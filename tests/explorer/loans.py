@@ -6,8 +6,8 @@ from errno import EBUSY
 from typing import Any
 
 from . import kernel
-from .base import POLLIN, POLLOUT, PipeScenario, result, same, shorter
-from .memory import Failure
+from .base import POLLIN, POLLOUT, PipeScenario, page, result, same, shorter
+from .memory import Failure, Op
 from .messages import FULL, HALF, LONG, SMALL, TINY, MessageScenario, or_timeout
 from .scheduler import Limits, Run
 from .views import Lent
@@ -97,6 +97,40 @@ class LendAndGrow(MessageScenario):
 
     def promised(self, run: Run) -> None:
         same("received", result(run, "R"), (HALF, FULL))
+
+
+class LendAndLetGrow(LendAndGrow):
+    """The end of a loan frees less than the policy asks for; but now the ring may grow."""
+
+    name = "lend-and-let-grow"
+    limits = Limits(2)
+    write_pages = 2
+    more = page("m", 1500)
+    large = page("g", 6000)
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.world.fill(HALF)
+        self.world.fill(self.more)
+        self.world.grow_to(2)
+        self.reader = reader
+        lent = self.world.place_of("RD_LENT")
+
+        def send() -> None:
+            run.step(Op("waits for the loan", (lent,), (), True, lambda: run.get(lent) != 0))
+            writer.send(self.large)
+
+        def receive() -> bytes:
+            with reader.lend() as view:
+                self.wait_until_asleep(run, 1, "WR_WAIT")
+                return bytes_of(view)
+
+        self.add(run, writer, send)
+        self.add(run, reader, receive)
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "R"), HALF)
+        same("left", self.left(self.reader), [self.more, self.large])
 
 
 class LendInParts(MessageScenario):
@@ -264,6 +298,7 @@ LOANS: list[PipeScenario] = [
     LendAndReceive(),
     LendTwice(),
     LendAndGrow(),
+    LendAndLetGrow(),
     LendInParts(),
     LendObject(),
     LendLate(),

@@ -352,7 +352,7 @@ class WatchAfterDeath(MessageScenario):
         beside = self.world.writer("V")
         words = self.world.words
         words[segment.WR_TURN_BY] = 1 + self.world.machine.process("W")
-        words[segment.WR_WANT] = 2
+        words[segment.WR_WANT] = 2 * PAGE
         words[segment.WR_SLEEPERS] = words[segment.WR_ARM] = 1
         self.world.died_inside(dead, dead.sender.turn)
         self.counted = False

@@ -89,6 +89,27 @@ class Grown(MessageScenario):
         same("received", result(run, "R"), [HALF, FULL])
 
 
+class Fits(MessageScenario):
+    """A message that fits once one of two has been received; the other one stays."""
+
+    name = "send-fits"
+    limits = Limits(2, late=1)
+    pages = 2
+    filled = page("a", 1500)
+    large = page("g", 6000)
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.world.fill(page("b", 1500))
+        self.reader = reader
+        self.add(run, writer, lambda: writer.send(self.large))
+        self.add(run, reader, reader.receive)
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "R"), self.filled)
+        same("left", self.left(self.reader), [page("b", 1500), self.large])
+
+
 class Senders(MessageScenario):
     """A message in parts and a whole one, from two senders: one does not land in the other."""
 
@@ -310,6 +331,7 @@ FRAMES: list[PipeScenario] = [
     Sent(),
     Streamed(),
     Grown(),
+    Fits(),
     Senders(),
     Receivers(),
     CrowdOfMessages(),
