@@ -112,7 +112,10 @@ class Loan:
             self._view = self._begin()
         except BaseException as error:
             self._give_back()
-            if not isinstance(error, (EOFError, TimeoutError)):
+            if isinstance(error, TimeoutError):
+                # A wake that it has had.  # step: lend-late-pass-on
+                self._part.side.pass_on(True, False)
+            elif not isinstance(error, EOFError):
                 self._part.side.recover(NOT)
             raise
         return self._view

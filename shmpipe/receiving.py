@@ -87,7 +87,10 @@ class Receiver:
         """
         try:
             return self._receive(room, deadline, most, slept)
-        except (EOFError, TimeoutError):
+        except EOFError:
+            raise
+        except TimeoutError:
+            self.side.pass_on(True, False)  # a wake that it has had  # step: late-pass-on
             raise
         except BaseException:
             self.side.recover(NOT)
@@ -175,7 +178,8 @@ class Receiver:
                 else:
                     self.side.wake_writers(found)
         except TimeoutError:
-            pass  # another process stands still in the middle of a call, or of a message
+            # Another process stands still in the middle of a call, or of a message.
+            self.side.pass_on(True, False)  # a wake that it has had  # step: poll-late-pass-on
         return False
 
     def _look(self, deadline: float | None) -> int:

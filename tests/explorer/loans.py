@@ -14,9 +14,9 @@ from .views import Lent
 from .world import End
 
 
-def borrow(end: End) -> bytes:
+def borrow(end: End, timeout: float | None = None) -> bytes:
     """What was lent, which must not change meanwhile."""
-    with end.lend() as view:
+    with end.lend(timeout) as view:
         content = bytes_of(view)
         same("what is lent, a little later", bytes_of(view), content)
     return content

@@ -6,6 +6,7 @@ from typing import Any
 
 from . import kernel
 from .base import POLLOUT, PipeScenario, result, same, shorter
+from .loans import borrow
 from .memory import Failure, Op
 from .messages import FULL, HALF, LONG, SMALL, MessageScenario, or_timeout
 from .scheduler import Limits, Run
@@ -154,6 +155,52 @@ class GaveUpInVain(MessageScenario):
         same("counted as lost", self.world.word("DROPPED"), 1)
 
 
+class LateBesideAStop(MessageScenario):
+    """A receiver has had the wake, and then no time for the lock, with which a process stands
+    still: another receiver gets the message.
+    """
+
+    limits = Limits(2)
+    counted = False
+
+    def __init__(self, call: str) -> None:
+        self.name = f"late-{call}-beside-a-stop"
+        self.call = call
+
+    def begin(self, run: Run) -> None:
+        first, second = self.world.reader("R"), self.world.reader("S")
+        writer, beside = self.world.writer("W"), self.world.reader("P")
+        run.hurried = frozenset("R")
+
+        def stand_still() -> None:
+            lock = beside.side.lock
+            self.wait_until_asleep(run, 2, "RD_WAIT")
+            lock.enter()
+            writer.send(SMALL)
+            run.step(Op("is stopped", ("over",), (), True, lambda: run.get("over") == 1))
+            lock.release()
+            lock.leave()
+
+        def receive() -> Any:
+            deadline = run.now + 0.01
+            if self.call == "poll":
+                got = first.receiver.poll(deadline)
+            elif self.call == "receive":
+                got = or_timeout(lambda: first.receive(0.01))
+            else:
+                got = or_timeout(lambda: borrow(first, 0.01))
+            run.step(Op("says that it is late", (), ("over",), True))
+            run.put("over", 1)
+            return got
+
+        self.add(run, first, receive)
+        self.add(run, second, second.receive)
+        self.add(run, beside, stand_still)
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "S"), SMALL)
+
+
 class WantOver(MessageScenario):
     """A sender that is out of time no longer waits for as much space as it wanted."""
 
@@ -193,5 +240,6 @@ TIMEOUTS: list[PipeScenario] = [
     PartsInTime(),
     OneLateReceiver(),
     GaveUpInVain(),
+    *(LateBesideAStop(call) for call in ("receive", "poll", "borrow")),
     WantOver(),
 ]

@@ -237,8 +237,9 @@ class End:
         deadline = None if timeout is None else Clock.monotonic() + timeout
         return self.receiver.receive(None, deadline)
 
-    def lend(self) -> Any:
-        return code.lending.Received(_Open(), self.receiver, None)
+    def lend(self, timeout: float | None = None) -> Any:
+        deadline = None if timeout is None else Clock.monotonic() + timeout
+        return code.lending.Received(_Open(), self.receiver, deadline)
 
     def reserve(self, size: int) -> Any:
         return code.lending.Reserved(_Open(), self.sender, size, None)
