@@ -231,11 +231,11 @@ class ReaderSide(Side):
     def resized(self) -> None:
         """Slots may have become free other than by a read: wake the writers for them."""
         words = self.words
-        words[WR_RUNG] = words[WR_ARM]
+        words[WR_RUNG] = words[WR_ARM]  # step: resized-reader-rung
         primitives.fence()  # as in wake_writers()  # step: resized-reader-fence
         if words[WR_SLEEPERS]:
-            self.write_wait.release()
-        self.unplug(True)
+            self.write_wait.release()  # step: resized-reader-wake
+        self.unplug(True)  # step: resized-unplug
 
     def repair(self) -> None:
         """A reader died after it may have freed something: wake the writers for it."""

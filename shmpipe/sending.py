@@ -305,9 +305,8 @@ class _Sending:
         try:
             close_stream(self.ring)
         finally:
-            lock.release()
+            lock.release()  # (who waits for the rest is woken by send(), whatever has failed)
             lock.leave()
-        self.side.wake_readers()
 
 
 def release(content: Any) -> None:

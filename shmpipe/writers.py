@@ -119,7 +119,7 @@ class WriterSide(Side):
         if kind and lock.enter_soon():  # if not, a count stays too high, which costs only wakes
             try:
                 self.disarm(kind)
-                self.settle(True)
+                self.settle(True)  # step: writer-abandon-settle
             finally:
                 lock.release()
                 lock.leave()
@@ -199,10 +199,10 @@ class WriterSide(Side):
         # Before looking who waits where: as in ReaderSide.wake_writers().
         primitives.fence()  # step: resized-writer-fence
         if words[WR_SLEEPERS]:
-            self.write_wait.release()
+            self.write_wait.release()  # step: resized-writer-wake
         if words[WR_LONG]:
             self.bell.open()  # step: resized-open
-        self.level_changed()
+        self.level_changed()  # step: resized-level
 
     def level_changed(self) -> None:
         """The mark for POLLOUT has moved; sleepers are not woken by that."""

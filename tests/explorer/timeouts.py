@@ -234,6 +234,34 @@ class WantOver(MessageScenario):
         same("reads that woke nobody", self.world.word("W_WITHHELD"), 0)
 
 
+class WantOverWatched(MessageScenario):
+    """The same, and the space has come before: another process that watches is shown it."""
+
+    name = "want-over-watched"
+    limits = Limits(1)
+    strict = False
+    patience = 0.5
+    pages = 2
+    filled = FULL
+
+    def begin(self, run: Run) -> None:
+        self.world.fill(FULL)
+        reader, writer = self.ends()
+        beside = self.world.writer("V")
+        fd = beside.watch()
+
+        def receive() -> Any:
+            self.wait_until_asleep(run, 1, "WR_WAIT")
+            return reader.receive()
+
+        self.add(run, writer, lambda: or_timeout(lambda: writer.send(FULL + FULL, 0.3)))
+        self.add(run, reader, receive)
+        self.add(run, beside, lambda: kernel.poll_fd(fd, POLLOUT, None))
+
+    def promised(self, run: Run) -> None:
+        same("send", result(run, "W"), "too late")
+
+
 TIMEOUTS: list[PipeScenario] = [
     ReceiveInTime(),
     SendInTime(),
@@ -242,4 +270,5 @@ TIMEOUTS: list[PipeScenario] = [
     GaveUpInVain(),
     *(LateBesideAStop(call) for call in ("receive", "poll", "borrow")),
     WantOver(),
+    WantOverWatched(),
 ]
