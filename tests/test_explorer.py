@@ -152,6 +152,16 @@ def test_the_dead_touch_nothing() -> None:
 # --- the shipped code ----------------------------------------------------------------------------
 
 
+QUICKLY = 50  # schedules: what is done in the fast part of the tests
+
+
+@pytest.mark.parametrize("name", hunting.SCENARIOS)
+def test_scenario_begins_well(name: str) -> None:
+    result = hunting.search(hunting.SCENARIOS[name], 0, QUICKLY)
+    assert result.failure is None, f"--scenario {name} --replay '{result.schedule}'"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", hunting.SCENARIOS)
 def test_scenario(name: str) -> None:
     scenario = hunting.SCENARIOS[name]
@@ -218,7 +228,7 @@ def cases() -> list[Any]:
     """Those that take long to catch are for the full set."""
     found = []
     for mutant, how in hunting.known(mutants()):
-        slow = how is not None and how[2] > hunting.FAST_MOST
+        slow = how is not None and how[2] > QUICKLY
         marks = [pytest.mark.slow] if slow else []
         found.append(pytest.param(mutant, how, id=mutant.name, marks=marks))
     return found
