@@ -91,7 +91,7 @@ def explore(options: argparse.Namespace) -> int:
 
 def explore_in_full(options: argparse.Namespace) -> int:
     most = options.most or results.FULL_MOST
-    record = results.Record(options.json, most, only=options.scenario)
+    record = results.Record(options.json, options.scenario)
     for name in [options.scenario] if options.scenario else list(hunting.SCENARIOS):
         record.add(name, results.in_full(hunting.SCENARIOS[name], most, report))
     return int(record.failed)

@@ -35,6 +35,7 @@ def in_full(scenario: PipeScenario, most: int, tell: Told) -> dict[str, Any]:
     found: dict[str, Any] = {
         "may end late": limits.late,
         "may be killed": limits.deaths,
+        "schedules at most": most,
         "searches": searches,
     }
     for bound in bounds(scenario):
@@ -61,22 +62,25 @@ def in_full(scenario: PipeScenario, most: int, tell: Told) -> dict[str, Any]:
 class Record:
     """What is known of all scenarios, stored with every one that is added."""
 
-    def __init__(self, path: Path | None, most: int, only: str | None) -> None:
+    def __init__(self, path: Path | None, only: str | None) -> None:
         """``only``: the one scenario that is to be replaced in a file that is there."""
         known = [how for _, how in hunting.known(mutants())]
         self.path = path
         self.failed = False
-        before = json.loads(path.read_text())["scenarios"] if path and only else {}
+        self.scenarios: dict[str, Any] = {}
+        if path and only and path.exists():
+            self.scenarios = json.loads(path.read_text())["scenarios"]
         self.content: dict[str, Any] = {
-            "schedules of a scenario, at most": most,
             "mutants": len(known),
             "caught": sum(how is not None for how in known),
-            "scenarios": {name: before[name] for name in hunting.SCENARIOS if name in before},
         }
 
     def add(self, name: str, found: dict[str, Any]) -> None:
         self.failed |= "failure" in found
-        self.content["scenarios"][name] = found
+        self.scenarios[name] = found
+        self.content["scenarios"] = {
+            known: self.scenarios[known] for known in hunting.SCENARIOS if known in self.scenarios
+        }
         if self.path:
             self.path.write_text(json.dumps(self.content, indent=1) + "\n")
 
