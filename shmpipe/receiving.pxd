@@ -7,7 +7,7 @@ from .primitives cimport Words
 from .readers cimport ReaderSide
 
 cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART
-cdef int DROPPED, PLUG, R_KEEPER, R_SPINS, RD_LENT, RD_LONG, RD_TURN_BY, RD_WATCH, READS
+cdef int DROPPED, PLUG, R_BEGAN, R_KEEPER, R_SPINS, RD_LENT, RD_LONG, RD_TURN_BY, RD_WATCH, READS
 cdef int RPOS, UNPLUG, WPOS, WR_ARM, WR_RUNG, WR_TURN_BY
 cdef int64_t _HERE, _KEPT
 
@@ -35,8 +35,8 @@ cdef class Receiver:
     cpdef bint wait(self, object deadline) except -1
     @cython.locals(words=Words, turn=SideLock)
     cdef _assemble(self, object room, object deadline, object most)
-    @cython.locals(keeper=uint64_t)
-    cdef bint _may_touch(self) except -1
+    @cython.locals(keeper=uint64_t, lock=SideLock)
+    cdef bint _may_touch(self, object deadline) except -1
     @cython.locals(side=ReaderSide, lock=SideLock, freed=int64_t)
     cdef _collect(self, object room, object deadline, object most)
     @cython.locals(words=Words, ring=ByteRing, before=uint64_t)

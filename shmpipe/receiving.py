@@ -26,6 +26,7 @@ from .segment import (
     ALIGN,
     DROPPED,
     PLUG,
+    R_BEGAN,
     R_KEEPER,
     R_SPINS,
     RD_LENT,
@@ -290,7 +291,7 @@ class Receiver:
         words, turn = self.words, self.turn
         turn.enter(deadline)
         try:
-            if self._may_touch():
+            if self._may_touch(deadline):
                 words[RD_TURN_BY] = identity.token  # step: recv-turn
                 words[RD_LENT] = 0  # a dead predecessor's
                 return self._collect(room, deadline, most)
@@ -301,7 +302,7 @@ class Receiver:
         self._wait_for_keeper(deadline)  # which needs the turn to go on
         return None
 
-    def _may_touch(self) -> bool:
+    def _may_touch(self, deadline: float | None) -> bool:
         """Whether no other process has a part of the stream in front; under the turn."""
         keeper = self.words[R_KEEPER]
         if keeper == identity.token:
@@ -310,14 +311,26 @@ class Receiver:
         if keeper:
             if identity.is_alive(keeper):
                 return False
-            self._lose()
+            lock = self.lock
+            lock.enter(deadline)
+            try:
+                if self.words[R_KEEPER]:  # otherwise a poll() has been quicker
+                    self._lose()
+            finally:
+                lock.release()
+                lock.leave()
         return True
 
     def _lose(self) -> None:
-        """Of the stream in the middle nothing will be delivered; what is left will be skipped."""
-        self.words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
+        """Of the stream in the middle nothing will be delivered; what is left will be skipped.
+
+        Not if its beginning is still there: whoever comes next receives it.
+        """
+        words = self.words
+        words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
         self.keeper.assembly = None
-        self.words[DROPPED] += 1
+        if words[RPOS] != words[R_BEGAN]:  # step: began-look (always)
+            words[DROPPED] += 1
 
     def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
@@ -384,9 +397,10 @@ class Receiver:
             try:
                 keeper.assembly = self._new_assembly(kind, size, room)
             except MemoryError:
-                self._lose()
                 ring.consume()  # the parts behind it will be skipped
+                self._lose()
                 raise
+            words[R_BEGAN] = words[RPOS]  # step: began-first (late 2)
             words[R_KEEPER] = identity.token  # step: keeper-first (late)
             before = ring.consume()
             return False, None, ring.freed_since(before)

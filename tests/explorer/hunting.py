@@ -118,6 +118,8 @@ LIKELY = {
     "resized-open": ("resize-by",),
     "resized": ("resize-by",),
     "poll-pass-on": ("poll",),
+    "began-look": ("death-of-collector",),
+    "began-first": ("death-of-collector",),
     "keeper-first": ("death-of-collector",),
     "part-taken-first": ("death-of-collector",),
     "parts-rearm": ("two-receivers",),

@@ -310,6 +310,8 @@ class DeathOfCollector(MessageScenario):
             raise Failure(f"received {shorter(rest)}")
         elif HALF not in rest and not lost and self.taken < self.end:
             raise Failure("a message is neither received nor counted as lost")
+        elif HALF in rest and lost:
+            raise Failure("a message is received, and counted as lost")
 
 
 class PollDrops(MessageScenario):
