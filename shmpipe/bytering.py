@@ -108,7 +108,7 @@ class ByteRing(Ring):
         self.headers[(wpos & ((self.pages() << PAGE_SHIFT) - 1)) >> 3] = kind << 56 | size
         words[W_BYTES] += size
         primitives.release_fence()  # publishes header and bytes to the load of WPOS in front()
-        words[WPOS] = wpos + ALIGN + aligned(size)
+        words[WPOS] = wpos + ALIGN + aligned(size)  # step: publish-header-first (early 3)
 
     def _look_at_readers(self, wpos: int, capacity: int) -> int:
         """The bytes in use."""

@@ -112,7 +112,10 @@ class Loan:
             self._view = self._begin()
         except BaseException as error:
             self._give_back()
-            if not isinstance(error, (EOFError, TimeoutError)):
+            if isinstance(error, TimeoutError):
+                # A wake that it has had.  # step: lend-late-pass-on
+                self._part.side.pass_on(True, False)
+            elif not isinstance(error, EOFError):
                 self._part.side.recover(NOT)
             raise
         return self._view
@@ -154,7 +157,8 @@ class Loan:
                 self._end(well)
             finally:
                 self._give_back()
-            self._wake()
+            # Behind the loan's end: who waits for that looks whether it is over.
+            self._wake()  # step: lend-wake-last (early)
         except BaseException:
             self._part.side.recover(NOT)  # gives the wakes that may be owed
             raise
@@ -164,15 +168,16 @@ class Loan:
         turn.enter(self._deadline)
         self._has_turn = True
         turn.lent = weakref.ref(self)
-        words[self._by] = identity.token
+        words[self._by] = identity.token  # step: lend-turn
         words[self._lent] = 0  # a dead predecessor's
 
     def _give_back(self) -> None:
         if self._has_turn and identity.token == self._token:
             turn = self._part.turn
             turn.lent = None  # first: interrupted from here on, the turn is one left behind
-            self._words[self._lent] = 0
-            self._words[self._by] = 0
+            # Before the turn goes: the next borrower's names must not be taken away.
+            self._words[self._lent] = 0  # step: lend-over-first (late 3)
+            self._words[self._by] = 0  # step: lend-turn-over-first (late 2)
             self._has_turn = False
             turn.let_go()
 
@@ -210,9 +215,7 @@ class Received(Loan):
         while True:
             found = self._look()
             if found is _OTHER:
-                message = receiver.receive(None, self._deadline)
-                if self._slept:
-                    side.pass_on(True, False)
+                message = receiver.receive(None, self._deadline, None, self._slept)
                 return memoryview(plain(message))
             if found is not None:
                 size, at, pages = found
@@ -222,6 +225,7 @@ class Received(Loan):
                 raise TimeoutError("timed out waiting for a message")
             self._slept = True
             if self._words[RD_TURN_BY]:
+                # step: lend-wait-pass-on
                 side.pass_on(True, False)  # the wake may have been for who has the turn
 
     def _look(self) -> Any:
@@ -239,7 +243,7 @@ class Received(Loan):
                     found = _OTHER
                     if ring.kind == DATA:
                         found = ring.size, ring.at, ring.pages()
-                        words[RD_LENT] = identity.token
+                        words[RD_LENT] = identity.token  # step: lend-mark
             finally:
                 lock.release()
                 lock.leave()
@@ -257,8 +261,7 @@ class Received(Loan):
             ring.front()  # others may have looked at further frames
             self._before = ring.consume()
             words[READS] += 1
-            words[RD_LENT] = 0
-            side.settle(not side.has_data(), self._slept)
+            side.settle(not side.has_data(), self._slept)  # step: lend-settle
         finally:
             lock.release()
             lock.leave()
@@ -266,12 +269,13 @@ class Received(Loan):
     def _wake(self) -> None:
         side, words = self._part.side, self._words
         if words[WR_ARM] != words[WR_RUNG] or words[PLUG] != words[UNPLUG]:
-            if words[PAGES] < words[LIMIT]:
+            if words[PAGES] < words[LIMIT]:  # step: lend-grow-wake (never)
                 side.resized()  # who waits may let the ring grow now, with whatever is free
             else:
+                # step: lend-wake
                 side.wake_writers(self._part.ring.freed_since(self._before))
         if self._slept:
-            side.pass_on(True, False)
+            side.pass_on(True, False)  # step: lend-pass-on
 
 
 class Reserved(Loan):
@@ -302,18 +306,19 @@ class Reserved(Loan):
         lock = sender.lock
         lock.enter()
         try:
-            if well and side.others_gone(False):
+            if well and side.others_gone(False):  # step: reserve-hangup (never)
                 raise broken_pipe()
             if well:
                 sender.ring.publish(DATA, self._size)
                 words[WRITES] += 1
             if words[WR_WATCH]:
-                side.settle(False)
+                side.settle(False)  # step: reserve-settle
         finally:
             lock.release()
             lock.leave()
 
     def _wake(self) -> None:
         side = self._part.side
+        # no step: without it watchers are rung for nothing where nothing was sent
         if side.has_data():
-            side.wake_readers()
+            side.wake_readers()  # step: reserve-wake

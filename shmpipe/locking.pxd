@@ -16,6 +16,7 @@ cdef class SideLock(Semaphore):
     cdef public Semaphore door
     cdef public ThreadLock local
     cdef public object sides
+    cdef public double look
     cdef public bint owed
     cdef public object lent
 

@@ -79,6 +79,7 @@ class SideLock(Semaphore):
     mine: int  # where this process's number is; -1: it has no place yet
     door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
     local: Any  # a ThreadLock, which knows its thread
+    look: float  # when to look for the dead, if calls go on finding it taken; 0: they do not
     owed: bool  # this process has taken the lock over, and has not made the repair yet
     lent: Any  # a turn: weakly, the loan that this process has it for; None: it has none
     # The open sides in this process that act under this lock, by id.  One of them is told when this
@@ -99,6 +100,7 @@ class SideLock(Semaphore):
         self.mine = -1
         self.local = ThreadLock()
         self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
+        self.look = 0.0
         self.owed = False
         self.lent = None
         self.sides = Living()
@@ -162,9 +164,14 @@ class SideLock(Semaphore):
         """Wait for another process."""
         deadline = _at_least_one_copy(deadline)
         nap = _FIRST_NAP
-        look = time.monotonic() + PATIENCE
+        late = False
+        if not self.look:
+            self.look = time.monotonic() + PATIENCE
         while True:
-            self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER  # even: not ours
+            # Even, as it is not ours.  # step: even-asleep
+            self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER
+            if late:
+                raise TimeoutError("timed out waiting for another call on the same end")
             if self.door is not None:
                 patience = PATIENCE if deadline is None else deadline - time.monotonic()
                 self.door.wait(min(PATIENCE, max(patience, 0)))
@@ -172,13 +179,13 @@ class SideLock(Semaphore):
                 time.sleep(nap)
                 nap = min(2 * nap, _LONGEST_NAP)
             now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise TimeoutError("timed out waiting for another call on the same end")
-            if now >= look:
+            late = deadline is not None and now >= deadline
+            if now >= self.look:  # late or not: calls that are short may be all there are
                 self.segment.exclusively(self._look_for_the_dead)
-                look = time.monotonic() + PATIENCE
+                self.look = time.monotonic() + PATIENCE
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER  # step: odd-again
             if self.acquire(False):
+                self.look = 0.0
                 return
 
     def _look_for_the_dead(self) -> None:

@@ -5,15 +5,16 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 
 from __future__ import annotations
 
-from . import primitives
+from . import identity, primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import Locks
-from .policies import EDGE_HALF, fires
+from .policies import EDGE_HALF, WRITE_SIZE, fires
 from .primitives import POLLIN
 from .ring import Ring
 from .segment import (
     LIMIT,
+    PAGE_SHIFT,
     PLUG,
     POLICY,
     R_SLEEPS,
@@ -23,15 +24,18 @@ from .segment import (
     RD_RUNG,
     RD_SLEEPERS,
     RD_WATCH,
+    RPOS,
     UNPLUG,
     W_WAKES,
     W_WITHHELD,
     WORD,
+    WPOS,
     WR_ARM,
     WR_LEFT,
     WR_LONG,
     WR_RUNG,
     WR_SLEEPERS,
+    WR_TURN_BY,
     WR_WANT,
     WR_WATCH,
     WRITE_PAGES,
@@ -64,7 +68,7 @@ class ReaderSide(Side):
             words[RD_SLEEPERS] += 1  # step: reader-counted
             words[R_SLEEPS] += 0 if again else 1
         else:
-            words[RD_LONG] += 1
+            words[RD_LONG] += 1  # step: reader-long
         self.clear()  # step: reader-count-first (early)
 
     def disarm(self, kind: int) -> None:
@@ -159,7 +163,8 @@ class ReaderSide(Side):
         """``freed`` slots were given back, and the lock since: tell writers as the policy says."""
         words = self.words
         ticket = words[WR_ARM]
-        if not freed:
+        want = words[WR_WANT]  # behind the ticket, before which its sender has stored it
+        if not freed and not want:
             return
         if ticket == words[WR_RUNG]:
             # Watchers keep the ticket of their plug.  A read before this one may have answered it
@@ -171,8 +176,12 @@ class ReaderSide(Side):
         # after this read had looked must count as one that sleeps on a full ring.
         after = self.ring.used_now()
         policy, pages = words[POLICY], words[LIMIT]
-        threshold = min(max(words[WRITE_PAGES], words[WR_WANT]), pages)
-        if fires(policy, pages, threshold, after + freed, after):
+        fired = fires(policy, pages, min(words[WRITE_PAGES], pages), after + freed, after)
+        # A sender may wait for more than the write size; or for less than a slot, which policies
+        # do not know.
+        if fired and want and (policy == WRITE_SIZE or not freed):
+            fired = words[WPOS] - words[RPOS] + want <= pages << PAGE_SHIFT
+        if fired:
             words[WR_RUNG] = ticket  # step: writer-rung (late 2)
             words[W_WAKES] += 1
             # Before looking who waits where: a sleeper on its way from the semaphore to the
@@ -181,10 +190,19 @@ class ReaderSide(Side):
             if words[WR_SLEEPERS]:
                 self.write_wait.release()  # step: wake-writers
             self.unplug(True)  # step: wake-unplug
-        else:
+        elif freed:
             words[W_WITHHELD] += 1
-            if policy == EDGE_HALF:  # its mark for sleepers is not the one for watchers
-                self.unplug(False)
+            # Where the mark for sleepers is not the one for watchers.
+            if policy == EDGE_HALF or self._wanted_by_the_dead():
+                self.unplug(False)  # step: other-mark
+
+    def _wanted_by_the_dead(self) -> bool:
+        """Whether nobody is left who waits for more space than the write size."""
+        words = self.words
+        if words[WR_WANT] <= words[WRITE_PAGES] << PAGE_SHIFT:
+            return False
+        sender = words[WR_TURN_BY]
+        return not (sender and identity.is_alive(sender))
 
     def unplug(self, fired: bool) -> None:
         """Make the writers' socket writable again, if there is space enough.
@@ -213,11 +231,11 @@ class ReaderSide(Side):
     def resized(self) -> None:
         """Slots may have become free other than by a read: wake the writers for them."""
         words = self.words
-        words[WR_RUNG] = words[WR_ARM]
+        words[WR_RUNG] = words[WR_ARM]  # step: resized-reader-rung
         primitives.fence()  # as in wake_writers()  # step: resized-reader-fence
         if words[WR_SLEEPERS]:
-            self.write_wait.release()
-        self.unplug(True)
+            self.write_wait.release()  # step: resized-reader-wake
+        self.unplug(True)  # step: resized-unplug
 
     def repair(self) -> None:
         """A reader died after it may have freed something: wake the writers for it."""
@@ -232,4 +250,4 @@ class ReaderSide(Side):
         self._let_go()  # step: reader-close
         self.words[RD_LEFT] = 1  # step: reader-left
         if self.words[WR_SLEEPERS]:
-            self.write_wait.release()
+            self.write_wait.release()  # step: reader-leave-wake

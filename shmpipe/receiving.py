@@ -26,6 +26,7 @@ from .segment import (
     ALIGN,
     DROPPED,
     PLUG,
+    R_BEGAN,
     R_KEEPER,
     R_SPINS,
     RD_LENT,
@@ -71,25 +72,34 @@ class Receiver:
         self.window: Any = None  # for lending; the turn's
 
     def receive(
-        self, room: memoryview | None, deadline: float | None, most: int | None = None
+        self,
+        room: memoryview | None,
+        deadline: float | None,
+        most: int | None = None,
+        slept: bool = False,
     ) -> Any:
         """The next message: bytes, or what ``assemble`` makes of an OBJECT.
 
+        ``slept``: the call has been asleep for it, so that others may depend on the wake it had.
         Its size, if it is DATA and fits ``room``, where it then is.  TOO_LONG, and it stays, if it
         is seen at once that it has more than ``most`` bytes.
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``; what has come of a stream is kept for the next call.
         """
         try:
-            return self._receive(room, deadline, most)
-        except (EOFError, TimeoutError):
+            return self._receive(room, deadline, most, slept)
+        except EOFError:
+            raise
+        except TimeoutError:
+            self.side.pass_on(True, False)  # a wake that it has had  # step: late-pass-on
             raise
         except BaseException:
             self.side.recover(NOT)
             raise
 
-    def _receive(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
-        slept = False
+    def _receive(
+        self, room: memoryview | None, deadline: float | None, most: int | None, slept: bool
+    ) -> Any:
         while True:
             message = self._at_once(room, slept, deadline, most)
             if message is _STREAM:
@@ -169,7 +179,8 @@ class Receiver:
                 else:
                     self.side.wake_writers(found)
         except TimeoutError:
-            pass  # another process stands still in the middle of a call, or of a message
+            # Another process stands still in the middle of a call, or of a message.
+            self.side.pass_on(True, False)  # a wake that it has had  # step: poll-late-pass-on
         return False
 
     def _look(self, deadline: float | None) -> int:
@@ -177,7 +188,7 @@ class Receiver:
 
         A stream of which that is already known to come to nothing is taken away: pages that freed.
         """
-        side, ring, words = self.side, self.ring, self.words
+        ring, words = self.ring, self.words
         lock = self.lock
         lock.enter(deadline)
         try:
@@ -204,9 +215,9 @@ class Receiver:
                 ring.front()
             elif ring.kind not in (PART, ABORT):
                 raise damaged(f"frame of kind {ring.kind}")
-            # Only the first frame: the parts behind it then are of a lost stream.
+            # Only the first frame: the parts behind it then are of a lost stream.  (What watchers
+            # have to be shown is up to the wait that follows.)
             ring.consume()
-            side.settle(not side.has_data(), False)
             return ring.freed_since(before)
         finally:
             lock.release()
@@ -236,7 +247,7 @@ class Receiver:
                 try:
                     if asleep:
                         armed, asleep = asleep, NOT
-                        side.disarm(armed)
+                        side.disarm(armed)  # step: recv-disarm
                     # The doorbell first: what was sent before the last sender died is there.
                     limit = remaining(deadline)
                     brief = limit is not None and limit <= SHORT_SLEEP
@@ -244,7 +255,7 @@ class Receiver:
                     if side.has_data():  # step: recv-look-after-hangup (never)
                         return True
                     if ended or (limit is not None and limit <= 0):
-                        side.clear()
+                        side.clear()  # step: wait-clear
                         break
                     side.arm(kind, slept)
                     asleep = kind
@@ -268,7 +279,7 @@ class Receiver:
             if slept:
                 side.bell.let_go()
             close_all(others)
-        side.pass_on(slept, ended)
+        side.pass_on(slept, ended)  # step: wait-pass-on
         if ended:
             raise EOFError
         return False
@@ -280,7 +291,7 @@ class Receiver:
         words, turn = self.words, self.turn
         turn.enter(deadline)
         try:
-            if self._may_touch():
+            if self._may_touch(deadline):
                 words[RD_TURN_BY] = identity.token  # step: recv-turn
                 words[RD_LENT] = 0  # a dead predecessor's
                 return self._collect(room, deadline, most)
@@ -291,7 +302,7 @@ class Receiver:
         self._wait_for_keeper(deadline)  # which needs the turn to go on
         return None
 
-    def _may_touch(self) -> bool:
+    def _may_touch(self, deadline: float | None) -> bool:
         """Whether no other process has a part of the stream in front; under the turn."""
         keeper = self.words[R_KEEPER]
         if keeper == identity.token:
@@ -300,14 +311,26 @@ class Receiver:
         if keeper:
             if identity.is_alive(keeper):
                 return False
-            self._lose()
+            lock = self.lock
+            lock.enter(deadline)
+            try:
+                if self.words[R_KEEPER]:  # otherwise a poll() has been quicker
+                    self._lose()
+            finally:
+                lock.release()
+                lock.leave()
         return True
 
     def _lose(self) -> None:
-        """Of the stream in the middle nothing will be delivered; what is left will be skipped."""
-        self.words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
+        """Of the stream in the middle nothing will be delivered; what is left will be skipped.
+
+        Not if its beginning is still there: whoever comes next receives it.
+        """
+        words = self.words
+        words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
         self.keeper.assembly = None
-        self.words[DROPPED] += 1
+        if words[RPOS] != words[R_BEGAN]:  # step: began-look (always)
+            words[DROPPED] += 1
 
     def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
@@ -360,7 +383,8 @@ class Receiver:
         ring, words, keeper = self.ring, self.words, self.keeper
         assembly: Assembly | None = keeper.assembly
         if assembly is not None and assembly.have == assembly.size:
-            return self._whole(assembly, 0)  # an earlier call was interrupted just here
+            self._whole()  # an earlier call was interrupted just here
+            return True, assembly, 0
         if not ring.front():
             return assembly is None, None, -1
         if ring.kind == PART:
@@ -373,11 +397,13 @@ class Receiver:
             try:
                 keeper.assembly = self._new_assembly(kind, size, room)
             except MemoryError:
-                self._lose()
                 ring.consume()  # the parts behind it will be skipped
+                self._lose()
                 raise
-            words[R_KEEPER] = identity.token
-            return False, None, ring.freed_since(ring.consume())
+            words[R_BEGAN] = words[RPOS]  # step: began-first (late 2)
+            words[R_KEEPER] = identity.token  # step: keeper-first (late)
+            before = ring.consume()
+            return False, None, ring.freed_since(before)
         if assembly is not None:
             self._lose()
         if ring.kind == ABORT:
@@ -395,14 +421,16 @@ class Receiver:
         for piece in ring.pieces(ALIGN):
             assembly.add(piece, at)
             at += len(piece)
-        freed = ring.freed_since(ring.consume())
-        return self._whole(assembly, freed) if count == left else (False, None, freed)
+        before = ring.consume()  # step: part-taken-first (late 2)
+        over = count == left
+        if over:
+            self._whole()
+        return over, assembly if over else None, ring.freed_since(before)
 
-    def _whole(self, assembly: Assembly, freed: int) -> tuple[bool, Any, int]:
+    def _whole(self) -> None:
         self.words[R_KEEPER] = 0
         self.keeper.assembly = None
         self.words[READS] += 1
-        return True, assembly, freed
 
     def _new_assembly(self, kind: int, size: int, room: memoryview | None) -> Assembly:
         if kind == OBJECT:
@@ -445,9 +473,20 @@ class Receiver:
 
         (Unless a call of another thread is still at work: it sees to that itself.)
         """
-        mine = self.words[R_KEEPER] == identity.token
-        if mine and not self.lock.sides.all() and self.words[RD_TURN_BY] != identity.token:
-            self._lose()
+        turn = self.turn
+        if self.words[R_KEEPER] != identity.token or self.lock.sides.all():
+            return
+        try:
+            turn.enter(0.0)
+        except (OSError, RuntimeError):
+            return  # such a call has the turn, or was interrupted with it
+        try:
+            # Once more: a call that has just come to its end names this process no longer.
+            if self.words[R_KEEPER] == identity.token:  # step: forget-look (always)
+                self._lose()
+        finally:
+            turn.release()
+            turn.leave()
 
 
 def _is_longer(kind: int, size: int, most: int) -> bool:

@@ -8,7 +8,7 @@ from .primitives cimport Words
 from .writers cimport WriterSide
 
 cdef int64_t ALIGN, IN_PARTS, LARGE, STREAMED
-cdef int LIMIT, PAGE, PAGE_SHIFT, PAGES, RD_ARM, RD_RUNG, RPOS, W_OPEN, W_SPINS
+cdef int LIMIT, PAGE_SHIFT, PAGES, RD_ARM, RD_RUNG, RPOS, W_OPEN, W_SPINS
 cdef int WR_LENT, WR_RUNG, WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
 
 @cython.final

@@ -25,7 +25,6 @@ from .primitives import TIMED_OUT
 from .segment import (
     ALIGN,
     LIMIT,
-    PAGE,
     PAGE_SHIFT,
     PAGES,
     RD_ARM,
@@ -105,7 +104,6 @@ class Sender:
             words[WR_LENT] = 0  # a dead predecessor's
             _Sending(self, kind, content, size).run(deadline)
         finally:
-            words[WR_WANT] = 0
             words[WR_TURN_BY] = 0  # step: send-turn-over
             turn.release()
             turn.leave()
@@ -115,10 +113,7 @@ class Sender:
 
         ValueError: the ring cannot become so large.  TimeoutError, BrokenPipeError as ``send``.
         """
-        try:
-            _Sending(self, DATA, None, size).run(deadline)
-        finally:
-            self.words[WR_WANT] = 0
+        _Sending(self, DATA, None, size).run(deadline)
 
     def check(self, size: int) -> None:
         """ValueError: a message of ``size`` bytes never fits whole."""
@@ -195,9 +190,9 @@ class _Sending:
                     if spin and (self.want >= LARGE or self.want << 3 > words[PAGES] << PAGE_SHIFT):
                         spin = not grow  # too small even for a receiver that keeps up
                     if finished or broken:
-                        side.settle(slept)
+                        side.settle(False)
                     elif not grow and not spin:
-                        words[WR_WANT] = -(-self.want // PAGE)
+                        words[WR_WANT] = self.want
                         ticket = side.arm(kind, slept)
                         asleep = kind
                 finally:
@@ -209,8 +204,7 @@ class _Sending:
                 if broken:
                     raise broken_pipe()
                 if finished:
-                    side.pass_on(slept, False)  # step: send-pass-on
-                    return
+                    return  # nobody to hand a wake on to: whoever sleeps here has the turn
                 if spin:
                     spin = False
                     if self._spin(remaining(deadline)):
@@ -237,6 +231,7 @@ class _Sending:
             release(self.pieces)
             raise
         finally:
+            words[WR_WANT] = 0  # step: want-over
             if slept:
                 side.bell.let_go()
             close_all(others)
@@ -305,7 +300,8 @@ class _Sending:
             primitives.fence()  # in place of the unlock that wake_readers() wants before it
             self.side.wake_readers()
             space = ring.space()
-        words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
+        # Not before: whoever dies in between only leaves an idle ABORT.
+        words[W_OPEN] = 0  # step: end-open (early)
         words[WRITES] += 1
         return True
 
@@ -315,7 +311,7 @@ class _Sending:
         self.want = ALIGN + aligned(self.size)
         if self.ring.space() < self.want:
             return False
-        self.side.words[WR_LENT] = identity.token
+        self.side.words[WR_LENT] = identity.token  # step: reserve-mark
         return True
 
     def _next(self, count: int) -> list[memoryview]:
@@ -339,9 +335,8 @@ class _Sending:
         try:
             close_stream(self.ring)
         finally:
-            lock.release()
+            lock.release()  # (who waits for the rest is woken by send(), whatever has failed)
             lock.leave()
-        self.side.wake_readers()
 
 
 def release(content: Any) -> None:

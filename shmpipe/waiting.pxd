@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from . cimport primitives
@@ -18,6 +19,7 @@ cdef class Side:
     cdef public double asked, spin_most, spin_now
     cdef readonly Semaphore read_wait, write_wait
 
+    @cython.locals(words=Words, left=uint64_t, gone=bint)
     cpdef bint others_gone(self, bint sure) except -1
     cpdef bint has_data(self) noexcept
     cpdef bint is_ready(self) except -1

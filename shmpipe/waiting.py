@@ -149,15 +149,17 @@ class Side:
         """
         words = self.words
         now = primitives.coarse_time()
-        if words[self.left_word]:
+        left = words[self.left_word]
+        if not left and not sure and now - self.asked < ASK_AFTER:
+            return False
+        # step: left-first (late 2)
+        if left:
             words[self.left_word] = 0  # before asking: who leaves after the answer sets it again
-        elif not sure and now - self.asked < ASK_AFTER:
-            return False
         self.asked = now
-        if not self.bell.hung_up():
-            return False
-        self.asked = -inf  # nobody can come back: ask again at once
-        return True
+        gone = self.bell.hung_up()
+        if gone:
+            self.asked = -inf  # nobody can come back: ask again at once
+        return gone
 
     def spin(self, word: int, target: int, limit: float | None) -> bool:
         """Wait, without sleeping, for a word that only grows to reach ``target``.

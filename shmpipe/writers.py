@@ -59,11 +59,11 @@ class WriterSide(Side):
                 # Tokens that nobody took; were others counted, one may be on its way to them.
                 while self.write_wait.acquire(False):
                     pass
-            words[WR_SLEEPERS] += 1
+            words[WR_SLEEPERS] += 1  # step: writer-counted
             words[W_SLEEPS] += 0 if again else 1
             words[WR_ARM] = (words[WR_ARM] + 1) & WORD  # step: writer-ticket
         else:
-            words[WR_LONG] += 1
+            words[WR_LONG] += 1  # step: writer-long
             self.plug()  # step: writer-plug
         return words[WR_ARM]
 
@@ -119,7 +119,7 @@ class WriterSide(Side):
         if kind and lock.enter_soon():  # if not, a count stays too high, which costs only wakes
             try:
                 self.disarm(kind)
-                self.settle(True)
+                self.settle(True)  # step: writer-abandon-settle
             finally:
                 lock.release()
                 lock.leave()
@@ -199,10 +199,10 @@ class WriterSide(Side):
         # Before looking who waits where: as in ReaderSide.wake_writers().
         primitives.fence()  # step: resized-writer-fence
         if words[WR_SLEEPERS]:
-            self.write_wait.release()
+            self.write_wait.release()  # step: resized-writer-wake
         if words[WR_LONG]:
             self.bell.open()  # step: resized-open
-        self.level_changed()
+        self.level_changed()  # step: resized-level
 
     def level_changed(self) -> None:
         """The mark for POLLOUT has moved; sleepers are not woken by that."""
@@ -217,7 +217,7 @@ class WriterSide(Side):
 
     def leave(self) -> None:
         """This process closes its end: a sleeping reader will look whether it was the last."""
-        self._let_go()
-        self.words[WR_LEFT] = 1
+        self._let_go()  # step: writer-close
+        self.words[WR_LEFT] = 1  # step: writer-left
         if self.words[RD_SLEEPERS]:
-            self.read_wait.release()
+            self.read_wait.release()  # step: writer-leave-wake

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 import shmpipe
+from shmpipe.segment import RD_TURN_BY, WR_TURN_BY
 
 from .kinds import pure_only
 from .support import run_child, run_thread
+from .tasks import eventually
 
 
 def in_killed_child(act: Callable[[], Any]) -> None:
@@ -55,6 +57,37 @@ def test_lock_of_a_dead_reader(how: Callable[[Any], None]) -> None:
         writer.write(b"before")
         in_killed_child(lambda: how(reader._side.lock))
         assert reader.read(10) == b"before"
+
+
+@pytest.mark.parametrize("turn", [False, True], ids=["lock", "turn"])
+@pytest.mark.parametrize("wait", [0.0, 0.03])
+def test_calls_too_short_to_wait_take_over_together(wait: float, turn: bool) -> None:
+    """Each of them is out of time before it may look for the dead; one of many has to."""
+    receiver, sender = shmpipe.Pipe(duplex=False)
+    with receiver, sender:
+        sender.send_bytes(b"before")
+        for part in (sender._sender, receiver._receiver):
+            lock = part.turn if turn else part.side.lock
+            words = part.ring.view
+            if turn:  # what makes calls wait for it
+                words[WR_TURN_BY if part is sender._sender else RD_TURN_BY] = 1 << 40
+            in_killed_child(lock.enter)
+
+        def sent() -> bool:
+            with contextlib.suppress(TimeoutError):
+                sender.send_bytes(b"after", timeout=wait)
+                return True
+            return False
+
+        def received(wanted: bytes) -> bool:
+            with contextlib.suppress(TimeoutError):
+                assert receiver.recv_bytes(timeout=wait) == wanted
+                return True
+            return False
+
+        eventually(sent, 5)
+        eventually(lambda: received(b"before"), 5)
+        eventually(lambda: received(b"after"), 5)
 
 
 def test_lock_taken_over_by_many_at_once() -> None:
