@@ -162,6 +162,7 @@ def test_too_long_a_message_is_left_to_others(size: int) -> None:
     receiver, sender = shmpipe.Pipe(False, size=64 * KiB)
     with receiver, sender:
         other = run_child(lambda: [receiver.recv_bytes(size), receiver.recv_bytes()])
+        other.wait_asleep()  # stopped with the lock it would keep this one waiting
         other.kill(signal.SIGSTOP)
         sending = run_child(
             lambda: [sender.send_bytes(bytes(size)), sender.send_bytes(b"next")], close=[receiver]
