@@ -14,12 +14,10 @@ from __future__ import annotations
 import errno
 
 from . import primitives
-from .segment import MASK, PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment
+from .segment import LIMIT, MASK, PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment, damaged
 
-
-def damaged(what: str) -> OSError:
-    """The error for shared words that contradict each other."""
-    return OSError(errno.EBADMSG, f"damaged pipe: {what}")
+LAST = (1 << 63) - 1
+"""The last position.  No pipe gets there, so one beyond has been forged; and none overflows."""
 
 
 class Ring:
@@ -43,6 +41,13 @@ class Ring:
                 raise damaged(f"{pages} pages in a segment for {self.max_pages}")
             self._checked = pages
         return pages
+
+    def limit(self) -> int:
+        """How many pages the ring may come to have without being resized by ``fcntl()``."""
+        limit = self.words[LIMIT]
+        if not 0 < limit <= self.max_pages:
+            raise damaged(f"up to {limit} pages in a segment for {self.max_pages}")
+        return limit
 
     def used(self, rpos: int, wpos: int, pages: int) -> int:
         """Slots in use between two positions; also without a lock, as a hint."""
@@ -69,7 +74,7 @@ class Ring:
 
     def _used_checked(self, rpos: int, wpos: int, pages: int) -> int:
         used = self.used(rpos, wpos, pages)
-        if not 0 <= used <= pages or rpos > wpos:
+        if not 0 <= used <= pages or rpos > wpos or wpos > LAST:
             raise damaged(f"positions {rpos} and {wpos} in a ring of {pages} pages")
         return used
 
@@ -84,6 +89,8 @@ class Ring:
         """
         words = self.words
         old = self.pages()
+        if pages > self.max_pages:
+            raise damaged(f"{pages} pages in a segment for {self.max_pages}")
         rpos, wpos = words[RPOS], words[WPOS]
         used = self._used_checked(rpos, wpos, old)
         if used > pages:
