@@ -17,6 +17,7 @@ cdef class ByteRing(Ring):
 
     @cython.locals(pages=uint64_t)
     cdef inline uint64_t _capacity(self) except? 0
+    @cython.locals(words=Words, rpos=uint64_t, used=uint64_t, capacity=uint64_t)
     cpdef int64_t space(self) except? -1
     @cython.locals(
         words=Words, wpos=uint64_t, capacity=uint64_t, need=uint64_t, used=uint64_t, at=uint64_t

@@ -16,9 +16,10 @@ from typing import Any
 
 from . import identity, primitives
 from .locking import lent_out
-from .ring import LAST, Ring
+from .ring import Ring
 from .segment import (
     ALIGN,
+    LAST,
     MASK,
     PAGE_SHIFT,
     PAGES,
@@ -68,7 +69,8 @@ class ByteRing(Ring):
         words = self.words
         rpos = words[RPOS]
         primitives.acquire_fence()  # pairs with consume(): what lies below has been copied out
-        return (self.pages() << PAGE_SHIFT) - (words[WPOS] - rpos)
+        used, capacity = words[WPOS] - rpos, self.pages() << PAGE_SHIFT
+        return capacity - used if 0 <= used <= capacity else 0
 
     def _capacity(self) -> int:
         """The ring's bytes."""

@@ -64,7 +64,7 @@ from .segment import (
 
 ONE_COPY = 0.005  # seconds: more than it takes to copy what a ring holds
 PATIENCE = 0.1  # seconds between looks at who may hold the lock
-STANDSTILL = 0.5  # seconds that a call waits for a lock, if it has no time limit and must not wait
+STANDSTILL = 0.4  # seconds that a call waits for a lock, if it has no time limit and must not wait
 _FIRST_NAP, _LONGEST_NAP = 20e-6, 1e-3  # seconds between tries for a side lock
 _DOORS = {RD_TURN: RD_TURN_DOOR, WR_TURN: WR_TURN_DOOR}
 _STILL = 0.005  # seconds between the two looks; a store is visible within microseconds
@@ -139,7 +139,7 @@ class SideLock(Semaphore):
 
     def _arrive(self, deadline: float | None) -> None:
         """This process is going to take the lock for the first time."""
-        self.mine = self.segment.place(self.index, _at_least_a_standstill(deadline))
+        self.mine = self.segment.place(self.index, _at_least_a_moment(deadline))
         for side in self.sides.all()[:1]:
             side.arrived()
 
@@ -308,9 +308,9 @@ def standstill() -> float:
     return time.monotonic() + STANDSTILL
 
 
-def _at_least_a_standstill(deadline: float | None) -> float | None:
-    """A place in the segment is waited for only once, by all calls."""
-    return None if deadline is None else max(deadline, standstill())
+def _at_least_a_moment(deadline: float | None) -> float | None:
+    """Places are given one by one: a first call waits for those before it."""
+    return None if deadline is None else max(deadline, time.monotonic() + PATIENCE)
 
 
 def _at_least_one_copy(deadline: float | None) -> float | None:

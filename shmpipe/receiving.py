@@ -366,8 +366,7 @@ class Receiver:
                     return message
                 if freed < 0:
                     self._wait_for_part(deadline)
-                else:
-                    go_on(deadline)
+                go_on(deadline)
         except EOFError:
             if keeper.assembly is not None:
                 self._lose()  # the rest will never come
@@ -472,7 +471,8 @@ class Receiver:
             try:
                 # Nobody's turn: whoever gets it next stores its name before it begins a stream.
                 if words[WR_TURN_BY] == sender:  # step: turn-look (always)
-                    close_stream(self.ring)
+                    if not close_stream(self.ring) and not self.side.has_data():
+                        raise damaged("a message that has no end")
                     return
             finally:
                 lock.release()

@@ -14,10 +14,7 @@ from __future__ import annotations
 import errno
 
 from . import primitives
-from .segment import LIMIT, MASK, PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment, damaged
-
-LAST = (1 << 63) - 1
-"""The last position.  No pipe gets there, so one beyond has been forged; and none overflows."""
+from .segment import LAST, LIMIT, MASK, PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment, damaged
 
 
 class Ring:
@@ -31,7 +28,7 @@ class Ring:
         self.ends = segment.ends(index)
         self.data = segment.data(index)
         self.max_pages = segment.max_pages
-        self._checked = 0  # the last number of pages that was found good
+        self._checked = 1  # the last number of pages that was found good; one always is
 
     def pages(self) -> int:
         """How many pages the ring has: a power of two, at most ``max_pages``."""

@@ -36,6 +36,9 @@ ALIGN = 8
 """Bytes: frames start at multiples of it, so that a header never wraps around the end of a ring."""
 
 WORD = (1 << 64) - 1
+LAST = (1 << 63) - 1
+"""The last position.  No pipe gets there, so one beyond has been forged; and none overflows."""
+
 LINE = 8  # words of a cache line
 
 # --- control words: index = line * LINE + place --------------------------------------------------
