@@ -211,31 +211,28 @@ def test_message_without_an_end() -> None:
             receiver.recv_bytes(timeout=1)
 
 
-def test_parts_without_an_end() -> None:
+@pytest.mark.skipif(shmpipe.engine == "native", reason="methods of compiled classes are fixed")
+def test_parts_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who goes on sending does not keep a receiver for longer than its time."""
     with one_way() as (receiver, _sender):
         words = words_of(receiver)
-        words[segment.WR_TURN_BY] = identity.token  # a sender that is alive
+        headers = receiver._segment.data(0)[: 4 * PAGE].cast("Q")
+        publish(receiver, forging.framed(forging.BEGIN_DATA, forging.word(1 << 62)))
+        until = time.monotonic() + 5
 
-        def endless() -> None:
-            publish(receiver, forging.framed(forging.BEGIN_DATA, forging.word(1 << 62)))
-            left = 1 << 62
-            data = receiver._segment.data(0)
-            until = time.monotonic() + 5
-            while time.monotonic() < until:
+        def one_more(*_: Any) -> None:
+            if time.monotonic() < until:
                 at = words[segment.WPOS]
-                if at - words[segment.RPOS] > PAGE:
-                    continue
-                frame = forging.framed(forging.PART, forging.word(left) + bytes(1000))
-                for offset, byte in enumerate(frame):
-                    data[(at + offset) % (4 * PAGE)] = byte
-                words[segment.WPOS] = at + len(frame)
-                left -= 1000
+                left = (1 << 62) - (at - 16) // 24 * 8
+                headers[at // 8 % len(headers)] = forging.PART << 56 | 16
+                headers[(at // 8 + 1) % len(headers)] = left
+                words[segment.WPOS] = at + 24
 
-        child = run_child(endless)
+        monkeypatch.setattr(type(receiver._receiver.side), "wake_writers", one_more)
+        one_more()
         with pytest.raises(TimeoutError):
             receiver.recv_bytes(timeout=LIMIT)
-        child.kill(signal.SIGKILL)
+        assert time.monotonic() < until
 
 
 # --- numbers that become addresses or lengths ----------------------------------------------------

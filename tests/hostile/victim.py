@@ -35,7 +35,7 @@ class Figures:
     done: Counter[str] = field(default_factory=Counter)  # by the peer in this process
     outcomes: Counter[str] = field(default_factory=Counter)
     late: int = 0  # calls that took a second more than their own time
-    latest: tuple[float, str] = (0.0, "")  # seconds beyond its own time, of which call
+    latest: tuple[float, str] = (0.0, "")  # seconds beyond its own time, and of which call
     peak: int = 0  # bytes of memory, of the process
     failures: list[str] = field(default_factory=list)
 
@@ -118,7 +118,7 @@ def run(seed: int, together: bool, page: Page, figures: Figures, tell: Any = Non
 def _measure(call: calls.Call, page: Page, figures: Figures) -> str:
     own = PATIENCE if call.waits else call.limit
     page.begin(call.name, own)
-    started = time.monotonic()
+    started, starved = time.monotonic(), _starved()
     try:
         if call.waits:
             with _interrupted_later():
@@ -132,13 +132,23 @@ def _measure(call: calls.Call, page: Page, figures: Figures) -> str:
             trace = "".join(traceback.format_exception(error))
             figures.failures.append(f"{call.name}: {trace}")
             outcome = f"not promised: {outcome}"
-    beyond = time.monotonic() - started - own
+    # What it stood in the queue for a processor is not the peer's doing.
+    beyond = time.monotonic() - started - own - (_starved() - starved)
     page.end()
     figures.calls[call.name] += 1
     figures.outcomes[outcome] += 1
     figures.latest = max(figures.latest, (beyond, f"{call.name}, seed {page.seed}"))
     figures.late += beyond > 1
     return f"{outcome} ({beyond:+.3f} s)"
+
+
+def _starved() -> float:
+    """Seconds that this thread could have run, but others did."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            return int(file.read().split()[1]) * 1e-9
+    except (OSError, IndexError):
+        return 0.0  # a kernel that does not count
 
 
 def _pair(rng: random.Random, together: bool) -> tuple[Any, Peer]:
