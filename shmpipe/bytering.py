@@ -61,8 +61,9 @@ class ByteRing(Ring):
     def unread(self) -> int:
         """Bytes in the ring (FIONREAD), headers included; the caller holds both side locks."""
         words = self.words
-        self._used_checked(words[RPOS], words[WPOS], self.pages())
-        return words[WPOS] - words[RPOS]
+        rpos, wpos = words[RPOS], words[WPOS]
+        self._used_checked(rpos, wpos, self.pages())
+        return wpos - rpos
 
     def space(self) -> int:
         """Bytes that are free; also without a lock, as a hint."""
@@ -112,7 +113,7 @@ class ByteRing(Ring):
         self.headers[(wpos & ((self.pages() << PAGE_SHIFT) - 1)) >> 3] = kind << 56 | size
         words[W_BYTES] = (words[W_BYTES] + size) & WORD
         primitives.release_fence()  # publishes header and bytes to the load of WPOS in front()
-        words[WPOS] = wpos + ALIGN + aligned(size)  # step: publish-header-first (early 3)
+        words[WPOS] = (wpos + ALIGN + aligned(size)) & WORD  # step: publish-header-first (early 3)
 
     def _look_at_readers(self, wpos: int, capacity: int) -> int:
         """The bytes in use."""
@@ -206,7 +207,7 @@ class ByteRing(Ring):
         after = rpos + ALIGN + ((self.size + ALIGN - 1) & -ALIGN)
         words[R_BYTES] = (words[R_BYTES] + self.size) & WORD
         primitives.release_fence()  # gives the bytes away: pairs with the loads of RPOS above
-        words[RPOS] = after
+        words[RPOS] = after & WORD
         return rpos
 
     # --- under both locks ------------------------------------------------------------------------

@@ -279,6 +279,18 @@ def test_counters_come_round(name: str) -> None:
             assert receiver.recv_bytes(timeout=20) == b"x"
 
 
+def test_position_that_moves_while_bytes_are_lent() -> None:
+    with one_way() as (receiver, sender):
+        with sender.reserve(8, timeout=LIMIT):
+            words_of(receiver)[segment.WPOS] = FULL - 7
+        with bad_message():
+            receiver.recv_bytes(timeout=LIMIT)
+        words_of(receiver)[segment.RPOS] = words_of(receiver)[segment.WPOS] = 0
+        sender.send_bytes(b"x")
+        with receiver.recv_view(timeout=LIMIT):
+            words_of(receiver)[segment.RPOS] = words_of(receiver)[segment.WPOS] = FULL - 7
+
+
 def test_reading_position_ahead_of_the_writing_one() -> None:
     with one_way() as (receiver, sender):
         words_of(receiver)[segment.RPOS] = 1 << 40
