@@ -287,7 +287,7 @@ def test_position_that_moves_while_bytes_are_lent() -> None:
             receiver.recv_bytes(timeout=LIMIT)
         words_of(receiver)[segment.RPOS] = words_of(receiver)[segment.WPOS] = 0
         sender.send_bytes(b"x")
-        with receiver.recv_view(timeout=LIMIT):
+        with bad_message(), receiver.recv_view(timeout=LIMIT):
             words_of(receiver)[segment.RPOS] = words_of(receiver)[segment.WPOS] = FULL - 7
 
 
