@@ -61,9 +61,14 @@ def remaining(deadline: float | None) -> float | None:
     return None if deadline is None else deadline - time.monotonic()
 
 
-def close_stream(ring: ByteRing) -> None:
-    """Close off the stream that a sender has left unfinished; under the writers' lock."""
-    if ring.view[W_OPEN]:
+def close_stream(ring: ByteRing) -> bool:
+    """Close off the stream that a sender has left unfinished; under the writers' lock.
+
+    False: there is none.
+    """
+    unfinished = bool(ring.view[W_OPEN])
+    if unfinished:
         ring.append(ABORT, b"", 0)  # where there is no space for it, it is there
         # Not before: whoever dies in between leaves an idle one more.
         ring.view[W_OPEN] = 0  # step: close-open-last (early)
+    return unfinished

@@ -24,6 +24,7 @@ from typing import Any
 from . import identity
 from .bytering import ByteRing
 from .frames import DATA
+from .locking import standstill
 from .messages import plain
 from .primitives import cut_off
 from .receiving import Receiver
@@ -38,6 +39,7 @@ from .segment import (
     RD_TURN_BY,
     READS,
     UNPLUG,
+    WORD,
     WPOS,
     WR_ARM,
     WR_LENT,
@@ -45,9 +47,10 @@ from .segment import (
     WR_TURN_BY,
     WR_WATCH,
     WRITES,
+    damaged,
 )
 from .sending import Sender, broken_pipe
-from .waiting import NOT
+from .waiting import NOT, go_on
 
 _OTHER = object()  # in front is what does not lie in the ring as one message
 
@@ -64,6 +67,8 @@ class Window:
 
     def view(self, at: int, size: int) -> memoryview:
         """``size`` bytes from ring position ``at`` on."""
+        if size > self.size:
+            raise damaged(f"a message of {size} bytes in a ring of {self.size}")
         start = at & (self.size - 1)
         return memoryview(self._map)[start : start + size]
 
@@ -213,6 +218,8 @@ class Received(Loan):
     def _begin(self) -> memoryview:
         receiver, side = self._part, self._part.side
         while True:
+            if self._slept:
+                go_on(self._deadline)
             found = self._look()
             if found is _OTHER:
                 message = receiver.receive(None, self._deadline, None, self._slept)
@@ -256,11 +263,11 @@ class Received(Loan):
         """Received is received, however the block ends."""
         receiver, side, words = self._part, self._part.side, self._words
         lock, ring = receiver.lock, receiver.ring
-        lock.enter()
+        lock.enter(standstill())
         try:
             ring.front()  # others may have looked at further frames
             self._before = ring.consume()
-            words[READS] += 1
+            words[READS] = (words[READS] + 1) & WORD
             side.settle(not side.has_data(), self._slept)  # step: lend-settle
         finally:
             lock.release()
@@ -299,18 +306,18 @@ class Reserved(Loan):
         self._take_turn()
         sender.wait_for_space(self._size, self._deadline)
         # Nobody else moves WPOS, or resizes, as long as the turn is ours and WR_LENT tells so.
-        return _window(sender, words[PAGES]).view(words[WPOS] + ALIGN, self._size)
+        return _window(sender, sender.ring.pages()).view(words[WPOS] + ALIGN, self._size)
 
     def _end(self, well: bool) -> None:
         sender, side, words = self._part, self._part.side, self._words
         lock = sender.lock
-        lock.enter()
+        lock.enter(standstill())
         try:
             if well and side.others_gone(False):  # step: reserve-hangup (never)
                 raise broken_pipe()
             if well:
                 sender.ring.publish(DATA, self._size)
-                words[WRITES] += 1
+                words[WRITES] = (words[WRITES] + 1) & WORD
             if words[WR_WATCH]:
                 side.settle(False)  # step: reserve-settle
         finally:

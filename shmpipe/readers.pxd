@@ -15,6 +15,7 @@ cdef int WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES
 cdef class ReaderSide(Side):
     @cython.locals(words=Words)
     cpdef arm(self, int kind, bint again)
+    @cython.locals(count=uint64_t)
     cpdef disarm(self, int kind)
     @cython.locals(words=Words, plug=uint64_t, ticket=uint64_t)
     cpdef clear(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from . import identity, primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
-from .locking import Locks
+from .locking import STANDSTILL, Locks, standstill
 from .policies import EDGE_HALF, WRITE_SIZE, fires
 from .primitives import POLLIN
 from .ring import Ring
@@ -63,19 +63,19 @@ class ReaderSide(Side):
         if kind == SHORT:
             if not words[RD_SLEEPERS]:  # step: reader-tokens (always)
                 # Tokens that nobody took; were others counted, one may be on its way to them.
-                while self.read_wait.acquire(False):
-                    pass
-            words[RD_SLEEPERS] += 1  # step: reader-counted
-            words[R_SLEEPS] += 0 if again else 1
+                self.drain(self.read_wait)
+            words[RD_SLEEPERS] = (words[RD_SLEEPERS] + 1) & WORD  # step: reader-counted
+            words[R_SLEEPS] = (words[R_SLEEPS] + (0 if again else 1)) & WORD
         else:
-            words[RD_LONG] += 1  # step: reader-long
+            words[RD_LONG] = (words[RD_LONG] + 1) & WORD  # step: reader-long
         self.clear()  # step: reader-count-first (early)
 
     def disarm(self, kind: int) -> None:
         # An exception in between leaves a count too high, which only costs wakes; never too low.
         word = RD_SLEEPERS if kind == SHORT else RD_LONG
-        if kind and self.words[word]:
-            self.words[word] -= 1
+        count = self.words[word] if kind else 0
+        if count:
+            self.words[word] = count - 1
 
     def clear(self) -> None:
         """The ring was seen empty: take a ticket, and show the watchers that there is nothing."""
@@ -127,7 +127,7 @@ class ReaderSide(Side):
     def watch_fd(self) -> int:
         """The descriptor that is readable when there is data or no writer."""
         words, bell, lock = self.words, self.bell, self.lock
-        lock.enter()
+        lock.enter(standstill())
         try:
             fd = bell.watch_fd()
             words[RD_WATCH] = 1  # step: watch-announce
@@ -183,7 +183,7 @@ class ReaderSide(Side):
             fired = words[WPOS] - words[RPOS] + want <= pages << PAGE_SHIFT
         if fired:
             words[WR_RUNG] = ticket  # step: writer-rung (late 2)
-            words[W_WAKES] += 1
+            words[W_WAKES] = (words[W_WAKES] + 1) & WORD
             # Before looking who waits where: a sleeper on its way from the semaphore to the
             # doorbell looks at RUNG after it has plugged.
             primitives.fence()  # step: wake-writers-fence
@@ -191,7 +191,7 @@ class ReaderSide(Side):
                 self.write_wait.release()  # step: wake-writers
             self.unplug(True)  # step: wake-unplug
         elif freed:
-            words[W_WITHHELD] += 1
+            words[W_WITHHELD] = (words[W_WITHHELD] + 1) & WORD
             # Where the mark for sleepers is not the one for watchers.
             if policy == EDGE_HALF or self._wanted_by_the_dead():
                 self.unplug(False)  # step: other-mark
@@ -214,7 +214,8 @@ class ReaderSide(Side):
         held_back = words[WR_LONG] and not words[WR_WATCH]
         if words[PLUG] == words[UNPLUG] or (held_back and not fired):
             return
-        lock.enter()
+        if not lock.enter_soon(STANDSTILL):
+            return  # what this call has done is done; the next one on this side sees to it
         try:
             plug = words[PLUG]
             if held_back or self.is_ready():  # step: unplug-level (always)
@@ -250,4 +251,4 @@ class ReaderSide(Side):
         self._let_go()  # step: reader-close
         self.words[RD_LEFT] = 1  # step: reader-left
         if self.words[WR_SLEEPERS]:
-            self.write_wait.release()  # step: reader-leave-wake
+            self.post_in_leaving(self.write_wait)  # step: reader-leave-wake

@@ -6,7 +6,7 @@ from .locking cimport SideLock
 from .primitives cimport Words
 from .readers cimport ReaderSide
 
-cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART
+cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART, WORD
 cdef int DROPPED, PLUG, R_BEGAN, R_KEEPER, R_SPINS, RD_LENT, RD_LONG, RD_TURN_BY, RD_WATCH, READS
 cdef int RPOS, UNPLUG, WPOS, WR_ARM, WR_RUNG, WR_TURN_BY
 cdef int64_t _HERE, _KEPT

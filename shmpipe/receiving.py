@@ -21,7 +21,6 @@ from .keeping import Keeper
 from .locking import Locks
 from .primitives import TIMED_OUT
 from .readers import ReaderSide
-from .ring import damaged
 from .segment import (
     ALIGN,
     DROPPED,
@@ -36,12 +35,14 @@ from .segment import (
     READS,
     RPOS,
     UNPLUG,
+    WORD,
     WPOS,
     WR_ARM,
     WR_RUNG,
     WR_TURN_BY,
+    damaged,
 )
-from .waiting import DIED, LONG, NOT, SHORT, SHORT_SLEEP, close_all, rewatched
+from .waiting import DIED, LONG, NOT, SHORT, SHORT_SLEEP, close_all, go_on, rewatched
 
 WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
 WATCH_KEEPER = 0.01  # seconds between looks at the process that has a part of a stream
@@ -100,7 +101,10 @@ class Receiver:
     def _receive(
         self, room: memoryview | None, deadline: float | None, most: int | None, slept: bool
     ) -> Any:
+        again = False
         while True:
+            if again:
+                go_on(deadline)
             message = self._at_once(room, slept, deadline, most)
             if message is _STREAM:
                 # The wake that this call had may have been for who has the turn; and waiting for
@@ -110,10 +114,11 @@ class Receiver:
                 self.side.pass_on(True, False)  # step: parts-pass-on
                 if message is not None:
                     return message if message is TOO_LONG else message.finished()
+                again = True
             elif message is not None:
                 return message
             elif self.wait(deadline):
-                slept = True
+                again, slept = slept, True
             else:
                 raise TimeoutError("timed out waiting for a message")
 
@@ -144,7 +149,7 @@ class Receiver:
             else:
                 raise damaged(f"frame of kind {ring.kind}")
             before = ring.consume()  # step: recv-copy-first (early)
-            words[READS] += 1
+            words[READS] = (words[READS] + 1) & WORD
             if slept or words[RD_WATCH] or words[RD_LONG]:
                 side.settle(not side.has_data(), slept)  # step: recv-settle
         finally:
@@ -167,8 +172,12 @@ class Receiver:
 
     def poll(self, deadline: float | None) -> bool:
         """Sleep until a message can be received; False: ``deadline`` has come.  EOFError: never."""
+        again = False
         try:
             while self.wait(deadline):
+                if again:
+                    go_on(deadline)
+                again = True
                 found = self._look(deadline)
                 if found == _HERE:
                     # The message stays, so whoever sleeps for it needs the wake that came here.
@@ -211,7 +220,7 @@ class Receiver:
                     behind += ALIGN + aligned(ring.size)
                     if not ring.front(behind) or ring.kind not in (PART, ABORT):
                         return _HERE
-                words[DROPPED] += 1
+                words[DROPPED] = (words[DROPPED] + 1) & WORD
                 ring.front()
             elif ring.kind not in (PART, ABORT):
                 raise damaged(f"frame of kind {ring.kind}")
@@ -237,7 +246,7 @@ class Receiver:
             and (limit is None or limit > 0)
             and side.spin(WPOS, words[RPOS] + 1, limit)
         ):
-            words[R_SPINS] += 1
+            words[R_SPINS] = (words[R_SPINS] + 1) & WORD
             return True
         asleep, kind, slept = NOT, SHORT, False
         others: list[Descriptor] = []  # the other processes, for a long sleep
@@ -305,11 +314,12 @@ class Receiver:
     def _may_touch(self, deadline: float | None) -> bool:
         """Whether no other process has a part of the stream in front; under the turn."""
         keeper = self.words[R_KEEPER]
-        if keeper == identity.token:
+        if keeper == identity.token and self.keeper.assembly is not None:
             return True
         self.keeper.assembly = None  # a parent's, from before the fork; or given up already
         if keeper:
-            if identity.is_alive(keeper):
+            # (Named without having a part: no process of ours does that to itself.)
+            if keeper != identity.token and identity.is_alive(keeper):
                 return False
             lock = self.lock
             lock.enter(deadline)
@@ -330,7 +340,7 @@ class Receiver:
         words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
         self.keeper.assembly = None
         if words[RPOS] != words[R_BEGAN]:  # step: began-look (always)
-            words[DROPPED] += 1
+            words[DROPPED] = (words[DROPPED] + 1) & WORD
 
     def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
@@ -356,6 +366,7 @@ class Receiver:
                     return message
                 if freed < 0:
                     self._wait_for_part(deadline)
+                go_on(deadline)
         except EOFError:
             if keeper.assembly is not None:
                 self._lose()  # the rest will never come
@@ -430,7 +441,7 @@ class Receiver:
     def _whole(self) -> None:
         self.words[R_KEEPER] = 0
         self.keeper.assembly = None
-        self.words[READS] += 1
+        self.words[READS] = (self.words[READS] + 1) & WORD
 
     def _new_assembly(self, kind: int, size: int, room: memoryview | None) -> Assembly:
         if kind == OBJECT:
@@ -460,7 +471,8 @@ class Receiver:
             try:
                 # Nobody's turn: whoever gets it next stores its name before it begins a stream.
                 if words[WR_TURN_BY] == sender:  # step: turn-look (always)
-                    close_stream(self.ring)
+                    if not close_stream(self.ring) and not self.side.has_data():
+                        raise damaged("a message that has no end")
                     return
             finally:
                 lock.release()

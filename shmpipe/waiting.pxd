@@ -22,5 +22,6 @@ cdef class Side:
     @cython.locals(words=Words, left=uint64_t, gone=bint)
     cpdef bint others_gone(self, bint sure) except -1
     cpdef bint has_data(self) noexcept
+    cpdef drain(self, Semaphore semaphore)
     cpdef bint is_ready(self) except -1
     cpdef bint spin(self, int word, uint64_t target, object limit) except -1

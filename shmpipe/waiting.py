@@ -29,6 +29,7 @@ again, and drains old tokens before it arms.
 from __future__ import annotations
 
 import os
+import time
 from math import inf
 
 from . import identity, primitives
@@ -36,7 +37,7 @@ from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import Locks, SideLock
 from .policies import ready
-from .primitives import ELSEWHERE, INTERRUPTED, WOKEN
+from .primitives import ELSEWHERE, INTERRUPTED, WOKEN, Semaphore
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -46,14 +47,18 @@ from .segment import (
     WPOS,
     WR_WAIT,
     WRITE_PAGES,
+    damaged,
 )
 
 DIED = 2  # beside WOKEN, TIMED_OUT and INTERRUPTED: another process may have died
+LATE = 0.25  # seconds past its time for which a call goes on, as long as it need not wait
 BLIND_SLEEP = 0.5  # seconds between looks of a sleeper that cannot watch the other processes
 SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doorbell
 ASK_AFTER = 0.001  # seconds that one side trusts the answer that the other is there
 SPIN_SLICE = 0.002  # seconds that a compiled spin may keep a signal's handler waiting
 LONGEST_SPIN = 50e-6  # seconds; the automatic choice where spinning can help at all
+
+_MANY = 1 << 16  # tokens: more than sleepers have ever left behind
 
 NOT, SHORT, LONG = range(3)  # how a call is counted among the sleepers at the moment
 
@@ -178,6 +183,20 @@ class Side:
             self.spin_now = max(self.spin_most / 64, self.spin_now / 2)
         return paid
 
+    def drain(self, semaphore: Semaphore) -> None:
+        """Take the tokens that nobody took."""
+        for _ in range(_MANY):
+            if not semaphore.acquire(False):
+                return
+        raise damaged("a semaphore that is never empty")
+
+    def post_in_leaving(self, semaphore: Semaphore) -> None:
+        """An end is closed, also one of a pipe that is damaged."""
+        try:
+            semaphore.release()
+        except OSError:
+            pass
+
     # What the two sides do each in their own way.
 
     def arrived(self) -> None:
@@ -216,6 +235,16 @@ class Side:
         self.bell.close()
 
 
+def go_on(deadline: float | None) -> None:
+    """Before another round of a call that has found something to do and did not have to sleep.
+
+    TimeoutError: ``deadline`` has long come.  (Who keeps a call busy may not keep it for ever.)
+    """
+    primitives.check_signals()
+    if deadline is not None and time.monotonic() > deadline + LATE:
+        raise TimeoutError("timed out: what the call had waited for was gone again each time")
+
+
 def close_all(watched: list[Descriptor]) -> None:
     while watched:
         watched.pop().close()
@@ -225,13 +254,3 @@ def rewatched(side: Side, watched: list[Descriptor]) -> list[Descriptor]:
     """What ``side.watch_others()`` returns now, in place of what it did."""
     close_all(watched)
     return side.watch_others()
-
-
-def answered(rung: int, ticket: int) -> bool:
-    """Whether somebody who has taken ``ticket`` was rung for.
-
-    To be asked once more before sleeping, whatever the ring shows: whoever rang without cause, as
-    is done when somebody has died, may have looked for the sleeper before it could be found.  With
-    the ticket answered nobody would ring for it again.
-    """
-    return not ((rung - ticket) & (1 << 63))

@@ -76,7 +76,7 @@ def _load() -> types.SimpleNamespace:
     sys.meta_path.insert(0, _Sources())
 
     primitives: Any = importlib.import_module(f"{NAME}.primitives")
-    primitives.Semaphore = semaphores.Semaphore
+    primitives.Semaphore = primitives.Sleepable = semaphores.Semaphore
     primitives.ThreadLock = semaphores.ThreadLock
     primitives.fence = semaphores.fence
     primitives.spin = semaphores.spin
