@@ -55,8 +55,9 @@ class Connection:
     or not at all.  (What has come of a message larger than the pipe is kept for this process's next
     receiving call.)
 
-    OSError "handle is closed": after ``close()``.  OSError "connection is write-only" or
-    "connection is read-only": the wrong end of a one-way pipe.
+    OSError "handle is closed": after ``close()``, also from a call that another thread is asleep in
+    then.  OSError "connection is write-only" or "connection is read-only": the wrong end of a
+    one-way pipe.
     """
 
     def __init__(
@@ -507,7 +508,7 @@ def Pipe(
     for locks in kept:
         control.first_settings(locks.ring, pages, threshold, policy)
         locks.ring.view[PAGES] = min(pages, FIRST_PAGES)
-    left, right = doorbells(closed_handle)
+    left, right = doorbells(closed_handle, True)
     segment.name_doors(left.lend().fileno(), right.lend().fileno())
     first = Connection(segment, left, 0, 1 if duplex else -1, spin)
     return first, Connection(segment, right, 1 if duplex else -1, 0, spin)
@@ -526,7 +527,7 @@ def _rebuild(
     received = owned(memory.detach)
     sock = adopted(socket.detach)
     segment = Segment.attach(received, closed_handle)
-    connection = Connection(segment, Doorbell(sock, closed_handle), inward, outward, spin)
+    connection = Connection(segment, Doorbell(sock, closed_handle, True), inward, outward, spin)
     segment.keep(received)
     connection._readable, connection._writable = readable, writable
     return connection

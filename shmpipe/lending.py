@@ -26,7 +26,7 @@ from .bytering import ByteRing
 from .frames import DATA
 from .locking import standstill
 from .messages import plain
-from .primitives import cut_off
+from .primitives import WOKEN, cut_off
 from .receiving import Receiver
 from .segment import (
     ALIGN,
@@ -172,6 +172,7 @@ class Loan:
         turn, words = self._part.turn, self._words
         turn.enter(self._deadline)
         self._has_turn = True
+        self._part.side.still_open(WOKEN)  # it may have waited for long
         turn.lent = weakref.ref(self)
         words[self._by] = identity.token  # step: lend-turn
         words[self._lent] = 0  # a dead predecessor's

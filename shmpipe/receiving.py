@@ -19,7 +19,7 @@ from .descriptors import Descriptor
 from .frames import ABORT, DATA, OBJECT, PART, WHOLE, close_stream, remaining
 from .keeping import Keeper
 from .locking import Locks
-from .primitives import TIMED_OUT
+from .primitives import TIMED_OUT, WOKEN
 from .readers import ReaderSide
 from .segment import (
     ALIGN,
@@ -300,6 +300,7 @@ class Receiver:
         words, turn = self.words, self.turn
         turn.enter(deadline)
         try:
+            self.side.still_open(WOKEN)  # it may have waited for long
             if self._may_touch(deadline):
                 words[RD_TURN_BY] = identity.token  # step: recv-turn
                 words[RD_LENT] = 0  # a dead predecessor's
@@ -452,6 +453,7 @@ class Receiver:
 
     def _wait_for_keeper(self, deadline: float | None) -> None:
         """Another process has been interrupted in the middle of the stream in front."""
+        self.side.still_open(WOKEN)
         limit = remaining(deadline)
         if limit is not None and limit <= 0:
             raise TimeoutError("timed out waiting for the receiver of a part of a message")

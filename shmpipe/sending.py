@@ -21,7 +21,7 @@ from .frames import (
     remaining,
 )
 from .locking import SideLock
-from .primitives import TIMED_OUT
+from .primitives import TIMED_OUT, WOKEN
 from .segment import (
     ALIGN,
     LIMIT,
@@ -102,6 +102,7 @@ class Sender:
         words, turn = self.words, self.turn
         turn.enter(deadline)
         try:
+            self.side.still_open(WOKEN)  # it may have waited for long
             words[WR_TURN_BY] = identity.token  # step: send-turn
             words[WR_LENT] = 0  # a dead predecessor's
             _Sending(self, kind, content, size).run(deadline)

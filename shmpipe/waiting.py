@@ -113,6 +113,8 @@ class Side:
         """
         watched = Watched()
         try:
+            if self.bell.ends_calls:
+                watched.append(self.bell.closing())
             watched.users = self.ring.segment.places.users()
             for token in watched.users:
                 process = identity.watch(token)
@@ -124,6 +126,7 @@ class Side:
 
     def sleep_long(self, events: int, seconds: float | None, others: list[Descriptor]) -> int:
         """Poll the doorbell: WOKEN, TIMED_OUT, INTERRUPTED, or DIED: look at everything again."""
+        self.still_open(WOKEN)  # whoever closes it from now on is seen below
         limit = seconds
         if self.blind is not None:
             limit = BLIND_SLEEP if seconds is None else min(seconds, BLIND_SLEEP)
@@ -140,10 +143,12 @@ class Side:
     def still_open(self, outcome: int) -> int:
         """After a sleep: a handler that closes the end means the call that it has interrupted.
 
-        (Another thread that closes it lets calls finish.)
+        Another thread that closes it ends calls on a connection; as with the kernel's pipe, those
+        on a pipe go on.
         """
-        if outcome == INTERRUPTED and self.bell.sock is None:
-            raise self.bell.closed()
+        bell = self.bell
+        if bell.sock is None and (bell.ends_calls or outcome == INTERRUPTED):
+            raise bell.closed()
         return outcome
 
     def others_gone(self, sure: bool) -> bool:
