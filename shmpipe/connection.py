@@ -94,7 +94,8 @@ class Connection:
     def _check_lent(self) -> None:
         for part in (self._sender, self._receiver):
             loan = None if part is None else part.turn.loan()
-            if loan is not None and loan.connection is self:
+            # (One that waits for space in another thread has nothing lent yet.)
+            if loan is not None and loan.connection is self and loan.has_begun():
                 raise BufferError("cannot close a connection while a message is lent")
 
     # (What is needed is loaded first: another thread may close the end after the check.)

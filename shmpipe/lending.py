@@ -142,6 +142,10 @@ class Loan:
         if used and kind is None:
             raise BufferError("something still refers to a message whose block has ended")
 
+    def has_begun(self) -> bool:
+        """Whether its block was entered."""
+        return self._view is not None
+
     def _take_back(self, view: memoryview) -> bool:
         """End the view; whether something still refers to it."""
         used = False

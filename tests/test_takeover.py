@@ -17,8 +17,7 @@ import shmpipe
 from shmpipe.segment import RD_TURN_BY, WR_TURN_BY
 
 from .kinds import pure_only
-from .support import run_child, run_thread
-from .tasks import eventually
+from .support import eventually, run_child, run_thread
 
 
 def in_killed_child(act: Callable[[], Any]) -> None:
@@ -280,3 +279,60 @@ def test_call_from_a_finalizer_inside_a_call() -> None:
         del writer._side.ring.put
         assert refused
         assert reader.read(20) == b"main"
+
+
+# ---------------------------------------------------------------- calls that have hardly any time
+
+LIMITED: dict[str, Callable[[Any], Any]] = {
+    "try_recv_bytes": lambda end: end.try_recv_bytes(),
+    "recv_bytes": lambda end: ended_in_time(lambda: end.recv_bytes(timeout=0.01)),
+    "recv_view": lambda end: ended_in_time(lambda: bytes(end.recv_view(timeout=0).__enter__())),
+    "poll": lambda end: end.poll(0),
+}
+
+
+def ended_in_time(call: Callable[[], Any]) -> Any:
+    with contextlib.suppress(TimeoutError):
+        return call()
+    return None
+
+
+@pytest.mark.parametrize("call", LIMITED)
+@pytest.mark.parametrize("which", ["lock", "turn"])
+def test_receives_with_little_time_take_over_from_the_dead(which: str, call: str) -> None:
+    receiver, sender = shmpipe.Pipe(False)
+    with receiver, sender:
+        sender.send_bytes(b"there")
+        in_killed_child(lambda: getattr(receiver._receiver, which).enter())
+        eventually(lambda: LIMITED[call](receiver), 10)
+
+
+@pytest.mark.parametrize("which", ["lock", "turn"])
+def test_sends_with_little_time_take_over_from_the_dead(which: str) -> None:
+    receiver, sender = shmpipe.Pipe(False)
+    with receiver, sender:
+        in_killed_child(lambda: getattr(sender._sender, which).enter())
+        eventually(lambda: sender.try_send_bytes(b"x"), 10)
+        assert receiver.recv_bytes() == b"x"
+
+
+@pytest.mark.parametrize("victim", ["sender", "receiver"])
+def test_tries_after_a_death_in_the_middle_of_a_message(victim: str) -> None:
+    """Nobody ever waits, and yet what the dead have left behind is put right."""
+    receiver, sender = shmpipe.Pipe(False, size=1 << 16)
+    with receiver, sender:
+        sending = run_child(sender.send_bytes, bytes(1 << 20), close=[receiver])
+        sending.wait_asleep()
+        if victim == "receiver":
+            os.kill(sending.pid, signal.SIGSTOP)
+            receiving = run_child(receiver.recv_bytes, close=[sender])
+            receiving.wait_asleep()
+            receiving.kill()
+        sending.kill()
+
+        def through() -> bool:
+            with contextlib.suppress(TimeoutError):
+                sender.send_bytes(b"x", timeout=0.02)
+            return receiver.try_recv_bytes() == b"x"
+
+        eventually(through, 10)

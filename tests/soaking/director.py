@@ -21,6 +21,7 @@ from .plans import PAGE, Plan
 from .processes import Process, reap_the_rest
 
 TICK = 0.003  # seconds
+GRACE = 1.0  # seconds behind its time after which a round is left in peace, so that it ends
 LIMIT = 20.0  # seconds that a call may take; counted in ticks, so a starved machine has longer
 
 
@@ -39,6 +40,7 @@ class Round:
         self.seen: dict[int, tuple[int, int]] = {}  # role -> (operations, ticks since they moved)
         self.ends: dict[bool, Any] = {}  # the director's copies, by whether they send
         self.over = False
+        self.late = 0  # ticks since its time was up
 
     def run(self) -> None:
         plan = self.plan
@@ -57,7 +59,7 @@ class Round:
             self._look_after_them(now)
             if now >= until or self._all_finished(True):
                 self._end()
-            if now >= disturb:
+            if now >= disturb and self.late < GRACE / TICK:
                 self._disturb(now)
                 disturb = now + self._pause()
         for end in self.ends.values():
@@ -93,8 +95,7 @@ class Round:
             if process is None:
                 continue
             if process.stopped_until and now >= process.stopped_until:
-                process.stopped_until = 0.0
-                process.signal(signal.SIGCONT)
+                process.go_on()
             if process.ended():
                 self._ended(number, process)
             elif not process.stopped_until:
@@ -139,9 +140,8 @@ class Round:
         victim = self.processes[chance.randrange(len(self.processes))]
         if what == "kill" and victim is not None and victim.may_be_killed():
             victim.signal(signal.SIGKILL)
-        elif what == "stop" and victim is not None and victim.may_be_killed():
-            victim.signal(signal.SIGSTOP)
-            victim.stopped_until = now + chance.choice([0.001, 0.02, 0.1, 0.3])
+        elif what == "stop" and victim and not victim.stopped_until and victim.may_be_killed():
+            victim.stop(now + chance.choice([0.001, 0.02, 0.1, 0.3]))
             self.figures["stops"] += 1
         elif what == "resize":
             self._resize()
@@ -164,6 +164,9 @@ class Round:
 
     def _end(self) -> None:
         """One step towards the end of the round; called again until ``over``."""
+        self.late += 1
+        if self.late > 2 * self.ticks:
+            raise Failure(f"stuck: the round does not end; states {self._states()}")
         plan, sides = self.plan, self.ledger.round
         if plan.ending == "receivers killed":
             self._abandon(False)
@@ -179,6 +182,10 @@ class Round:
                 self.ends.pop(True).close()
         gone = all(process is None for process in self.processes)
         self.over = gone and self._all_finished(True) and self._all_finished(False)
+
+    def _states(self) -> list[str]:
+        names = "idle", "playing", "finished"
+        return [names[role[STATE]] for role in self.ledger.roles]
 
     def _abandon(self, senders: bool) -> None:
         """Kill all of a side at once, and give up its end: the other side has to see that."""

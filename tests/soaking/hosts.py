@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 import traceback
+from multiprocessing import resource_sharer
 from typing import Any
 
 import shmpipe
@@ -22,6 +23,14 @@ from .receiving import Receiver, RecordReader
 from .sending import RecordWriter, Sender
 from .spoiling import spoil
 from .streaming import StreamReader, StreamWriter
+
+def fork() -> int:
+    """(Only processes that multiprocessing starts itself begin anew with handing over.)"""
+    pid = os.fork()
+    if not pid:
+        resource_sharer._resource_sharer._afterfork()  # type: ignore[attr-defined]
+    return pid
+
 
 GIVER_GONE = 3  # exit status: whoever was to hand an end over has died
 _PLAYERS: dict[tuple[bool, str], Any] = {
@@ -132,7 +141,7 @@ class Host:
             self._bystander(words)
         elif dice < 0.8:
             parent = os.getpid()
-            child = os.fork()
+            child = fork()
             if child:
                 words[PID] = child
                 os._exit(0)
@@ -144,7 +153,7 @@ class Host:
 
     def _bystander(self, words: memoryview) -> None:
         """A child that has nothing to do with it."""
-        child = os.fork()
+        child = fork()
         if not child:
             for end in self.ends.values():
                 end.close()
@@ -167,7 +176,7 @@ class Host:
         ours, theirs = make()
         side = self.plan.is_sender(desk.role)
         parent = os.getpid()
-        child = os.fork()
+        child = fork()
         if child:
             theirs.close()
             ours.send(self.ends[side])
@@ -181,6 +190,10 @@ class Host:
             self.ends[side] = player.end = theirs.recv()
             theirs.send("it is here")
         except (EOFError, OSError):
+            # A process that is killed closes its files before it is gone.
+            until = time.monotonic() + 10
+            while os.getppid() == parent and time.monotonic() < until:
+                time.sleep(0.001)
             if os.getppid() == parent:
                 raise
             os._exit(GIVER_GONE)

@@ -12,7 +12,7 @@ from typing import Any
 
 import shmpipe
 
-from .hosts import GIVER_GONE, Host, sent, spawned
+from .hosts import GIVER_GONE, Host, fork, sent, spawned
 from .ledger import FINISHED, PID, PLAYING, STATE, Ledger
 from .plans import Plan
 
@@ -35,6 +35,7 @@ class Process:
         self.roles = plan.hosts[number]
         self.status: int | None = None  # as of waitpid; negative: the signal that killed it
         self.stopped_until = 0.0
+        self._stopped = 0
         self._started: Any = None
         for role in self.roles:
             words = ledger.role(role)
@@ -56,7 +57,7 @@ class Process:
 
     def _fork(self, method: str, ends: dict[bool, Any], mine: dict[bool, Any]) -> int:
         ours, theirs = shmpipe.Pipe() if method == "sent" else (None, None)
-        pid = os.fork()
+        pid = fork()
         if not pid:
             try:
                 for side, end in ends.items():
@@ -91,6 +92,17 @@ class Process:
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid(), number)
+
+    def stop(self, until: float) -> None:
+        self._stopped = self.pid()
+        self.stopped_until = until
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """(It may have just left its roles to a child when it was stopped.)"""
+        self.stopped_until = 0.0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._stopped, signal.SIGCONT)
 
     def ended(self) -> bool:
         """Whether it has; then ``status`` tells how."""
