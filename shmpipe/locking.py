@@ -146,11 +146,12 @@ class SideLock(Semaphore):
     def enter_soon(self, seconds: float = PATIENCE) -> bool:
         """Take the lock to put something right; False: its holder has stood still for too long.
 
-        (It may be stopped.  No call may hang for that after its own time is up.)
+        (It may be stopped.  No call may hang for that after its own time is up.)  False also
+        without a descriptor to find out whether the holder lives: the call ends by another error.
         """
         try:
             self.enter(time.monotonic() + seconds)
-        except TimeoutError:
+        except OSError:  # TimeoutError is one
             return False
         return True
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 import shmpipe
+from shmpipe import identity
 from shmpipe.segment import RD_TURN_BY, WR_TURN_BY
 
 from .kinds import pure_only
@@ -336,3 +339,33 @@ def test_tries_after_a_death_in_the_middle_of_a_message(victim: str) -> None:
             return receiver.try_recv_bytes() == b"x"
 
         eventually(through, 10)
+
+
+def misjudged(token: int) -> int:
+    """How often a living process looks dead while the last descriptor comes and goes."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+    hoard = []
+    with contextlib.suppress(OSError):
+        while True:
+            hoard.append(os.dup(0))
+    os.close(hoard.pop())
+    stop = False
+
+    def flicker() -> None:
+        while not stop:
+            with contextlib.suppress(OSError):
+                os.close(os.dup(0))
+
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=flicker)
+    thread.start()
+    found = sum(not identity.is_alive(token) for _ in range(20_000))
+    stop = True
+    thread.join()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return found
+
+
+def test_living_process_is_not_taken_for_dead_for_want_of_descriptors() -> None:
+    assert run_child(misjudged, identity.token).join() == 0

@@ -206,8 +206,10 @@ class Round:
     def _balance(self, before: Counter[str]) -> None:
         bad = [f"a process ended with status {status}" for status in reap_the_rest()]
         if self.plan.kind != "stream":
-            bad += self.ledger.complaints(self.plan.ending == "receivers killed")
-            self.figures["messages lost with a killed receiver"] += self.ledger.missing
+            abandoned = self.plan.ending == "receivers killed"
+            bad += self.ledger.complaints(abandoned)
+            where = "left in the pipe" if abandoned else "lost with a receiver"
+            self.figures[f"messages {where}"] += self.ledger.missing
         if "sent" in self.plan.methods:
             resource_sharer.stop(timeout=10)
         gc.collect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import multiprocessing
 import os
@@ -102,7 +103,13 @@ class Host:
         """Leave hardly a descriptor: what can do without goes on, the rest says EMFILE."""
         highest = max(map(int, os.listdir("/proc/self/fd")))
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + random.Random().randint(0, 3), most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 4, most))
+        hoard = []
+        with contextlib.suppress(OSError):
+            while True:
+                hoard.append(os.dup(0))
+        for fd in hoard[: random.Random().randint(0, 3)]:
+            os.close(fd)
 
     def _look_what_is_left(self) -> None:
         if self.starved:
