@@ -98,7 +98,7 @@ def test_pipe(call: str) -> None:
         other.close()
 
 
-# ---------------------------------------------------------------- closed under a call that is asleep
+# ---------------------------------------------------------------- closed under a sleeping call
 
 FULL = 1 << 16
 RECEIVES: dict[str, Callable[[Any], Any]] = {

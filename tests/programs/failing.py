@@ -1,7 +1,7 @@
 """Walks through what makes and adopts ends, with one system call after the other failing.
 
-Run with `failing.c` loaded in front of the C library.  Prints, as JSON, for each case the calls that
-were made to fail.  An AssertionError is a broken promise.
+Run with `failing.c` loaded in front of the C library.  Prints, as JSON, for each case the calls
+that were made to fail.  An AssertionError is a broken promise.
 """
 
 from __future__ import annotations

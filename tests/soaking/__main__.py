@@ -29,8 +29,7 @@ from dataclasses import replace
 from typing import Any
 
 import shmpipe
-
-from tests.watchdog import Watchdog, descendants
+from tests.watchdog import descendants, describe
 
 from .director import LIMIT, Failure, Round
 from .ledger import Ledger
@@ -109,7 +108,7 @@ def end_all(with_stacks: bool) -> None:
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
-            Watchdog.describe(None, pid)  # type: ignore[arg-type]
+            describe(pid)
     for pid in left:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)

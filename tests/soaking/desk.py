@@ -1,4 +1,4 @@
-"""What every role has: its words in the ledger, its chances, and calls whose ends are told apart."""
+"""What every role has: its words in the ledger, its chances, and a way to make calls."""
 
 from __future__ import annotations
 

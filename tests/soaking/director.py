@@ -1,4 +1,4 @@
-"""Runs one round: starts the processes, disturbs them, replaces the dead, and draws up the balance."""
+"""Runs one round: starts the processes, disturbs them, replaces the dead, draws the balance."""
 
 from __future__ import annotations
 

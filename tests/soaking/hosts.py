@@ -1,4 +1,4 @@
-"""A process of a round: plays one role, or several in threads, until they are over or it is killed."""
+"""A process of a round: plays one role, or several in threads, until they are over."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -17,13 +18,14 @@ from typing import Any
 
 import shmpipe
 
-from .desk import Alarm, Desk
+from .desk import Alarm, Desk, Interrupted
 from .ledger import FINISHED, FORKS, HANDOVERS, PID, PLAYING, RISK, STATE, Ledger
 from .plans import Plan
 from .receiving import Receiver, RecordReader
 from .sending import RecordWriter, Sender
 from .spoiling import spoil
 from .streaming import StreamReader, StreamWriter
+
 
 def fork() -> int:
     """(Only processes that multiprocessing starts itself begin anew with handing over.)"""
@@ -42,8 +44,15 @@ _PLAYERS: dict[tuple[bool, str], Any] = {
 }
 
 
+def _unraisable(what: Any) -> None:
+    """Nothing may go wrong in a finalizer, but for a signal's handler that raises there."""
+    if not isinstance(what.exc_value, Interrupted):
+        sys.__unraisablehook__(what)
+        os._exit(1)
+
+
 class Host:
-    """What runs in the process; the ends it was given are in ``ends``, for senders and receivers."""
+    """What runs in the process; ``ends``: those it was given, by whether they are for senders."""
 
     def __init__(self, plan: Plan, ledger: Ledger, number: int, ends: dict[bool, Any]) -> None:
         self.plan = plan
@@ -54,7 +63,8 @@ class Host:
         self.ends = ends
         self.starved = plan.starved[number]
         self.alarm = Alarm(plan, ledger.role(self.roles[0]))
-        self.left = {side: sum(plan.is_sender(role) is side for role in self.roles) for side in ends}
+        sides = [plan.is_sender(role) for role in self.roles]
+        self.left = {side: sides.count(side) for side in ends}  # roles that still need that end
 
     def run(self) -> None:
         """The process's whole life."""
@@ -70,6 +80,7 @@ class Host:
             os._exit(status)
 
     def _run(self) -> None:
+        sys.unraisablehook = _unraisable
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True, chain=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for role in self.roles:
@@ -227,5 +238,3 @@ def sent(plan: Plan, ledger: Ledger, number: int, carrier: Any) -> None:
     for role in plan.hosts[number]:
         ledger.role(role)[HANDOVERS] += 1
     Host(plan, ledger, number, ends).run()
-
-

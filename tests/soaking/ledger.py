@@ -1,8 +1,8 @@
 """What every process of a round has done, in memory that outlives it when it is killed.
 
-A *role* is one sender or one receiver.  Whoever plays it may be killed, and another goes on with it.
-For every number a sender notes what it knows of that message before and after each call; for every
-number of every sender a receiver notes that it has it.  From these two follows what must have
+A *role* is one sender or one receiver.  Whoever plays it may be killed, and another goes on with
+it.  For every number a sender notes what it knows of that message before and after each call; for
+every number of every sender a receiver notes that it has it.  From these two follows what must have
 arrived, what may have, and what must not.
 """
 

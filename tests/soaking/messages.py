@@ -55,7 +55,8 @@ def check(data: Any) -> tuple[int, int]:
         return -1, size
     mark, checksum = _HEAD.unpack_from(data)
     if zlib.crc32(memoryview(data)[SMALLEST:], mark) != checksum:
-        raise Spoilt(f"torn: {size} bytes which say to be message {mark & 0xFFFFFF} of {mark >> 24}")
+        name = f"{mark >> 24}/{mark & 0xFFFFFF}"
+        raise Spoilt(f"torn: {size} bytes which say to be message {name}")
     who = mark >> 24
     return (STOP if who == _STOP_SENDER else who), mark & 0xFFFFFF
 

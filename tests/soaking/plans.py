@@ -47,7 +47,8 @@ class Plan:
         ends = "pipe" if self.is_pipe else "duplex Pipe" if self.duplex else "Pipe"
         return (
             f"{self.seed}: {self.kind} through a {ends} of {self.size} bytes, {self.wake}/"
-            f"{self.write_size}, spin {self.spin}, hosts {self.hosts} by {self.methods}, signals "
+            f"{self.write_size}, spin {self.spin}, hosts {self.hosts} by {self.methods}, starved "
+            f"{[number for number, one in enumerate(self.starved) if one]}, signals "
             f"every {self.signals:.4f} s{', which raise' if self.raises else ''}, {self.ending}"
         )
 
@@ -96,7 +97,7 @@ def _cast(made: Plan, chance: random.Random, alone: bool) -> None:
         else:
             made.hosts += [[role] for role in roles]
     if together and chance.random() < 0.3:
-        made.hosts = [sum(made.hosts, [])]  # both ends in one process
+        made.hosts = [list(range(made.senders + made.receivers))]  # both ends in one process
         made.ending = "finish"
     for _ in made.hosts:
         method = chance.choices(["fork", "spawn", "forkserver", "sent"], [90, 2, 2, 6])[0]

@@ -138,7 +138,13 @@ class Receiver:
         return self.take(self._recv_many, most, self.desk.limit(), code=26, most=most)
 
     def _recv_many(self, most: int, limit: float | None) -> list[Any]:
-        return list(map(unwrapped, self.end.recv_many(most, timeout=limit)))
+        try:
+            objs = self.end.recv_many(most, timeout=limit)
+        except OSError as error:  # no descriptors, say: what came before it is not lost
+            objs = getattr(error, "received", [])
+            if not objs:
+                raise
+        return list(map(unwrapped, objs))
 
     def iterate(self) -> bool:
         return self.take(self._iterate, code=27)
@@ -212,4 +218,3 @@ class RecordReader(Receiver):
 
     def _watch(self) -> None:
         select.select([self.end], [], [], self.random() * 0.02)
-

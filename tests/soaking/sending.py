@@ -9,7 +9,7 @@ from typing import Any
 
 from .desk import ENDED, FAILED, INTERRUPTED, TIMED_OUT, Desk, Outcome
 from .ledger import MESSAGES, NEXT, NOT_SENT, PERHAPS, SENT, TINY_PERHAPS, TINY_SENT
-from .messages import SMALLEST, make, pickled, wrapped
+from .messages import SMALLEST, Spoilt, make, pickled, wrapped
 from .plans import PAGE
 
 
@@ -193,11 +193,12 @@ class RecordWriter(Sender):
             self.number += 1
         self.number = first
         result = self.desk.attempt(7, self.end.write, b"".join(parts))
-        if result is None:  # O_NONBLOCK
-            time.sleep(0.0005)
-        elif not isinstance(result, Outcome) and result != count * self.desk.plan.record:
-            raise AssertionError(f"an atomic write of {count} records wrote {result} bytes")
-        if result is FAILED:
-            result = None
-        known: Any = False if result is None else True
-        return self.note(result if isinstance(result, Outcome) else known, count)
+        if result is None or result is FAILED:
+            if result is None:  # O_NONBLOCK
+                time.sleep(0.0005)
+            return self.note(False, count)
+        if not isinstance(result, Outcome):
+            if result != count * self.desk.plan.record:
+                raise Spoilt(f"an atomic write of {count} records wrote {result} bytes")
+            result = True
+        return self.note(result, count)

@@ -1,9 +1,9 @@
 """A byte stream of one writer and one reader, either of which may be killed and replaced.
 
-Every writer begins an *epoch*, a stream of cells of its own, so the reader sees exactly how far each
-one has come: at least to where its calls had returned, at most to where the last one wanted to get.
-A reader that replaces a killed one finds out from the cells where it is; between what the killed one
-had noted and that lies no more than its last call asked for.
+Every writer begins an *epoch*, a stream of cells of its own, so the reader sees exactly how far
+each one has come: at least to where its calls had returned, at most to where the last one wanted to
+get.  A reader that replaces a killed one finds out from the cells where it is; between what the
+killed one had noted and that lies no more than its last call asked for.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class StreamReader:
                 continue
             if epoch < self.epoch or (epoch == self.epoch and at < self.at):
                 break
-            start = max(0, at - skip)  # what lies before is of another writer, or of a part of a cell
+            start = max(0, at - skip)  # before it lies another epoch
             self._jump(epoch, start)
             self.lost = False
             return data[skip - (at - start) :]
