@@ -235,6 +235,7 @@ class Round:
             ("calls refused for want of descriptors", words.REFUSED),
         ):
             figures[name] += total(word)
+        figures["operations"] -= total(words.REFUSED)
 
 
 def _holdings() -> Counter[str]:

@@ -85,8 +85,6 @@ class Host:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for role in self.roles:
             self.ledger.role(role)[PID] = os.getpid()
-        if self.starved:
-            self._starve()
         failed: list[str] = []
         threads = []
         for role in self.roles[1:]:
@@ -111,7 +109,10 @@ class Host:
         self._look_what_is_left()
 
     def _starve(self) -> None:
-        """Leave hardly a descriptor: what can do without goes on, the rest says EMFILE."""
+        """Leave hardly a descriptor: what can do without goes on, the rest says EMFILE.
+
+        (Not from the beginning: the first call that a process makes on a pipe needs one.)
+        """
         highest = max(map(int, os.listdir("/proc/self/fd")))
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 4, most))
@@ -140,7 +141,11 @@ class Host:
         words = desk.words
         words[STATE] = PLAYING
         moves = 0.0007 if self.movable and not self.starved else 0.0
+        steps = 0
         while not player.finished() and player.step():
+            steps += 1
+            if steps == 50 and self.starved and role == self.roles[0]:
+                self._starve()
             if moves and desk.random() < moves and words[RISK] == 0:
                 self._move(desk, player)
         self.left[side] -= 1
