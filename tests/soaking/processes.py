@@ -73,6 +73,10 @@ class Process:
             theirs.close()
             with ours:
                 ours.send(mine)
+                # The thread that hands them over must not be at work when this process forks again.
+                if not ours.poll(120):
+                    raise TimeoutError("an end was not taken")
+                ours.recv()
         return pid
 
     def unfinished(self) -> list[int]:

@@ -12,7 +12,7 @@ import select
 import time
 from typing import Any
 
-from .desk import ENDED, INTERRUPTED, Desk, Outcome
+from .desk import ENDED, FAILED, INTERRUPTED, Desk, Outcome
 from .ledger import EPOCH, EPOCHS, MESSAGES, READ, RISK
 from .messages import CELL, Spoilt, cell, cells
 from .plans import PAGE
@@ -120,7 +120,7 @@ class StreamReader:
         # With what is pending, which only this process has.
         self.words[RISK] = self.slack + len(self.pending) + size
         result = self.desk.attempt(code, call, size)
-        if result is None:
+        if result is None or result is FAILED:
             time.sleep(0.0005)
         elif result is INTERRUPTED:  # as if it had been another process
             self.slack += len(self.pending) + size
