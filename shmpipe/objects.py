@@ -14,6 +14,7 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
+import pickletools  # here: an import that fails later would cost a message
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
@@ -286,8 +287,6 @@ def operations(pickled: bytearray) -> Iterator[tuple[int, int, int]]:
 @lru_cache(maxsize=1)
 def _lengths() -> list[tuple[int, int, int] | None]:
     """Of what follows each opcode: bytes, of which the first so many say how many more; lines."""
-    import pickletools  # rarely needed, and slow to import
-
     found: list[tuple[int, int, int] | None] = [None] * 256
     for opcode in pickletools.opcodes:
         count = opcode.arg.n if opcode.arg else 0

@@ -113,9 +113,9 @@ class Side:
         """
         watched = Watched()
         try:
+            watched.users = self.ring.segment.places.users()
             if self.bell.ends_calls:
                 watched.append(self.bell.closing())
-            watched.users = self.ring.segment.places.users()
             for token in watched.users:
                 process = identity.watch(token)
                 if process is not None:

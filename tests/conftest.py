@@ -63,6 +63,7 @@ SLOW_FILES = {
     "test_sharing.py",
     "test_sharing_crowd.py",
     "test_soaking.py",
+    "test_starved.py",
     "test_takeover.py",
     "test_top.py",
     "test_threads.py",
