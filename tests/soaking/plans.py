@@ -73,7 +73,7 @@ def plan(seed: int, number: int, crowd: int = 0, kinds: tuple[str, ...] = KINDS)
         seconds=chance.uniform(1.0, 3.0),
         signals=chance.choice([0.0, 0.0, 0.002, 0.005, 0.01]),
         raises=chance.random() < 0.4,
-        gap=chance.choice([0.05, 0.2, 0.5, 1.0]),
+        gap=chance.choice([0.1, 0.3, 0.8, 2.0]),
         ending=chance.choices(ENDINGS, [8, 1, 1])[0],
     )
     if kind == "stream":
