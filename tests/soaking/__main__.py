@@ -26,6 +26,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import shmpipe
@@ -51,6 +52,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, action="append")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds that a call may take")
     parser.add_argument("--spoil", default="", help="put in a fault, undisturbed")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="add the figures to a file")
     parser.add_argument("--quiet", action="store_true", help="no line for each round")
     options = parser.parse_args()
     adopt_orphans()
@@ -88,7 +90,19 @@ def main() -> int:
             break
     figures["seconds"] = round(time.monotonic() - start)
     print(json.dumps({"engine": shmpipe.engine, "seed": seed, **dict(sorted(figures.items()))}))
+    if options.store and not status:
+        store(options.store, figures)
     return status
+
+
+def store(path: Path, figures: Counter[str]) -> None:
+    """Add the figures of a run to those of earlier ones on this engine."""
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    total = Counter(stored.get(shmpipe.engine, {}))
+    total.update(figures)
+    total["runs"] += 1
+    stored[shmpipe.engine] = dict(sorted(total.items()))
+    path.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
 
 
 def undisturbed(made: Plan, fault: str) -> Plan:
