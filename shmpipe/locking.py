@@ -151,7 +151,9 @@ class SideLock(Semaphore):
         """
         try:
             self.enter(time.monotonic() + seconds)
-        except OSError:  # TimeoutError is one
+        except OSError as error:  # TimeoutError is one
+            if error.errno == errno.EBADMSG:
+                raise
             return False
         return True
 
