@@ -1,9 +1,9 @@
 """Where a name lies in the file system, and who may have it.
 
 A name is the file of a socket that somebody listens on.  Whether somebody does is what the kernel
-says: one that refuses connections was left behind, and may be replaced.  Nothing else tells so: a
-file that a process would hold locked is deleted by those who clean up directories, and a process id
-in it comes round again.
+says: a file that no process has the socket of was left behind, and may be replaced.  Nothing else
+tells so: a lock file that a listener would hold is deleted by those who clean up directories, and a
+process id in it comes round again.
 
 Between the look and the replacement another process could do the same, and one would remove the
 other's fresh socket.  So both happen under a lock, a file beside the name that exists for as long.
@@ -29,7 +29,7 @@ from .living import Living
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _LOCK = ".lock"
-_LONGEST_PATH = 107 - len(_LOCK)  # bytes; the kernel's limit for a socket's path is 107
+_LONGEST_PATH = 107  # bytes; the kernel's limit for a socket
 _BACKLOG = 4096  # connections that wait for accept(); the kernel lowers it to its somaxconn
 _PATIENCE = 1.0  # seconds for a lock that is held for a few system calls
 _PAUSE = 0.001  # seconds between two tries
@@ -91,7 +91,7 @@ def locate(name: str, make: bool = False) -> str:
     """
     path = os.path.join(_private_directory(make), name) if is_plain(name) else name
     if len(os.fsencode(path)) > _LONGEST_PATH:
-        why = f"a socket's path may have {_LONGEST_PATH} bytes here"
+        why = f"the path of a socket may have {_LONGEST_PATH} bytes"
         raise OSError(errno.ENAMETOOLONG, why, path)
     return path
 
@@ -185,11 +185,13 @@ def _remove_what_was_left(path: str) -> None:
 
 
 def _is_in_use(path: str) -> bool:
+    """Whether some process has the socket whose file this is."""
     try:
-        door().connect(path)
+        # Of a kind that does not fit, so that no listener takes this for a client.
+        Door(socket.AF_UNIX, socket.SOCK_DGRAM).connect(path)
     except ConnectionRefusedError:
         return False
-    except OSError:  # too many that wait, a socket of another kind, no permission to ask
+    except OSError:  # EPROTOTYPE mostly; or we may not even ask
         return True
     return True
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import struct
 import time
 from array import array
@@ -406,7 +407,10 @@ def _ask(
         raise OSError(errno.EXDEV, "the listener lives in another pid namespace", path)
     if len(descriptors) != 2 or (inward, outward) not in _RINGS:
         raise OSError(errno.EBADMSG, "the answer is damaged", path)
-    return (inward, outward), None if isnan(spin) else spin, *descriptors
+    memory, bell = descriptors
+    if not stat.S_ISSOCK(os.fstat(bell.fileno()).st_mode):
+        raise OSError(errno.EBADMSG, "the answer has something else for a doorbell", path)
+    return (inward, outward), None if isnan(spin) else spin, memory, bell
 
 
 def _received(server: Door, buffer: bytearray) -> tuple[Descriptor, ...]:
