@@ -147,12 +147,11 @@ def main():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["numpy", "shmpipe"])
     to_workers, to_writer, children = [], [], []
-    for number in range(options.workers):
+    for _ in range(options.workers):
         source, camera_end = shmpipe.Pipe(duplex=False, size=4 * kind.itemsize)
         writer_end, target = shmpipe.Pipe(duplex=False, size=8 * small.itemsize)
         child = context.Process(target=work, args=(source, target, kind, small), daemon=True)
         child.start()
-        print(f"worker {number} is process {child.pid}", flush=True)
         source.close()
         target.close()
         to_workers.append(camera_end)
@@ -165,6 +164,7 @@ def main():
     for end in (*to_writer, report_end):
         end.close()
 
+    print("recording", flush=True)
     ends = list(to_workers)
     dropped, start = 0, time.monotonic()
     try:

@@ -25,6 +25,7 @@ import random
 import re
 import sys
 import tempfile
+from multiprocessing.connection import wait
 
 import shmpipe
 
@@ -86,19 +87,24 @@ def run(path, options):
         (count_addresses, from_grep, options.first, result_end),
     ]
     children = [context.Process(target=stage, args=part, daemon=True) for part in parts]
-    for child, part in zip(children, parts, strict=True):
+    for child in children:
         child.start()
-        print(f"{part[0].__name__} is process {child.pid}", flush=True)
     # Only the children hold the ends now, so each sees when its neighbours have gone.
     for end in (from_file, to_grep, from_grep, to_count, result_end):
         end.close()
-    try:
-        found = result.recv()
-    except EOFError:
-        found = None
-    for child in children:
-        child.join()
-    return None if any(child.exitcode for child in children) else found
+    found = None
+    waiting = {result: None, **{child.sentinel: child for child in children}}
+    while waiting:
+        for ready in wait(list(waiting)):
+            child = waiting.pop(ready)
+            if child is None:
+                with contextlib.suppress(EOFError):  # it has died, as its sentinel will tell
+                    found = result.recv()
+            else:
+                child.join()
+                if child.exitcode:
+                    return None  # the others are daemons: they end with this process
+    return found
 
 
 def main():
@@ -114,7 +120,7 @@ def main():
         if path is None:
             path = os.path.join(directory, "access.log")
             make_up_log(path, options.lines)
-        elif not os.path.isfile(path):
+        elif not os.path.exists(path):
             parser.error(f"there is no file {path}")
         found = run(path, options)
     if found is None:
@@ -123,9 +129,8 @@ def main():
     for address, count in counts.most_common(options.top):
         print(f"{count:8} {address}")
     print(f"{sum(counts.values()):8} matching lines")
-    print(
-        f"the second pipe: {stats.bytes_written} bytes, {stats.writer_sleeps} sleeps of the writer"
-    )
+    print(f"{stats.bytes_written:8} bytes through the second pipe, whose writer", end=" ")
+    print(f"slept {stats.writer_sleeps} times, and its reader {stats.reader_sleeps} times")
 
 
 if __name__ == "__main__":

@@ -160,25 +160,23 @@ async def demonstrate(port):
 async def run(options):
     pool = Pool(options.workers, options.limit)
     try:
-        port = 0 if options.port is None else options.port
         server = await asyncio.start_server(
-            lambda reader, writer: serve(pool, reader, writer), "localhost", port
+            lambda reader, writer: serve(pool, reader, writer), "localhost", options.port or 0
         )
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            print(f"serving on port {port}", flush=True)
-            if options.port is None:
-                await demonstrate(port)
-                print(f"{pool.replaced} workers were replaced")
-            else:
-                await server.serve_forever()
+        port = server.sockets[0].getsockname()[1]
+        print(f"serving on port {port}", flush=True)
+        if options.port is None:
+            await demonstrate(port)
+            print(f"{pool.replaced} workers were replaced")
+        else:
+            await asyncio.Event().wait()  # for ever
     finally:
         pool.close()
 
 
 def main():
     parser = argparse.ArgumentParser(description="A service with a pool of processes.")
-    parser.add_argument("--port", type=int, help="serve there until Ctrl-C")
+    parser.add_argument("--port", type=int, help="serve there until Ctrl-C; 0: on a free one")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--limit", type=float, default=1, help="seconds for a request (default: 1)")
     asyncio.run(run(parser.parse_args()))

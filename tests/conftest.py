@@ -44,6 +44,7 @@ SLOW_FILES = {
     "test_crowd.py",
     "test_descriptors.py",
     "test_edges.py",
+    "test_examples.py",
     "test_forked.py",
     "test_holders.py",
     "test_idle.py",
