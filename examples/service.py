@@ -158,11 +158,15 @@ async def demonstrate(port):
 
 
 async def run(options):
-    pool = Pool(options.workers, options.limit)
+    pool, clients = Pool(options.workers, options.limit), set()
+
+    def accept(reader, writer):
+        task = asyncio.create_task(serve(pool, reader, writer))
+        clients.add(task)
+        task.add_done_callback(clients.discard)
+
     try:
-        server = await asyncio.start_server(
-            lambda reader, writer: serve(pool, reader, writer), "localhost", options.port or 0
-        )
+        server = await asyncio.start_server(accept, "localhost", options.port or 0)
         port = server.sockets[0].getsockname()[1]
         print(f"serving on port {port}", flush=True)
         if options.port is None:
@@ -171,6 +175,9 @@ async def run(options):
         else:
             await asyncio.Event().wait()  # for ever
     finally:
+        for task in clients:
+            task.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
         pool.close()
 
 
