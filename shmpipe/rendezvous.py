@@ -30,18 +30,19 @@ from operator import itemgetter
 from sys import is_finalizing
 from typing import Any
 
+from . import identity
 from .arguments import check_int
 from .connection import Connection, Pipe, closed_handle
-from .descriptors import Descriptor
+from .descriptors import Descriptor, owned
 from .doorbell import Doorbell, adopted
 from .messages import deadline_of
 from .naming import Door, check_name, claim, door, give_up, is_plain, kept_back, locate
 from .primitives import POLLIN, poll_fd
 from .segment import Segment
 
-# The answer: magic and version, an errno or 0, the listener's pid namespace, the number of the ring
-# that the client reads from and of the one it writes to (-1: none), seconds to spin (NaN: None).
-_ANSWER = struct.Struct("<8siQbb6xd")
+# The answer: magic and version, an errno or 0, the numbers of the ring that the client reads from
+# and of the one it writes to (-1: none), seconds to spin (NaN: None).
+_ANSWER = struct.Struct("<8sibb2xd")
 _MAGIC = b"shmpipe\x01"
 _RINGS = {(1, 0), (0, -1), (-1, 0)}
 _CREDENTIALS = struct.Struct("iII")  # the kernel's struct ucred: pid, uid, gid
@@ -107,8 +108,9 @@ def connect(
     ConnectionResetError: the listener has gone before it accepted.  (None of these with ``wait``.)
     TimeoutError: out of time.  PermissionError: the listener is another user's, or does not accept
     this one; or the directory for names is not this user's alone.  OSError EPROTOTYPE or EBADMSG:
-    that is not a listener of shmpipe, or one of another version.  OSError EXDEV: it lives in
-    another pid namespace (container), where pipes do not work.  ValueError: no such name or user.
+    that is not a listener of shmpipe, or one of another version.  OSError EXDEV: the two
+    processes do not see each other in /proc: another pid namespace (container), or another user's
+    and /proc hides those; pipes do not work there.  ValueError: no such name or user.
     """
     name = check_name(name)
     trusted = _ids(users, name)
@@ -236,8 +238,9 @@ class Listener:
 
         timeout: seconds; None or infinity: without limit.  0: only who is waiting already.
 
-        No client can make it wait: nothing is received from them here.  Those of other users (see
-        ``users``) are turned away, and with those who have gone meanwhile not counted.
+        No client can make it wait: nothing is received from them here.  It does not return for
+        those that are turned away (other users than ``users``, and processes that cannot be seen in
+        /proc, see ``connect()``) or have gone meanwhile.
 
         TimeoutError: nobody came in time.  OSError "listener is closed": it is, perhaps since just
         now.  OSError EMFILE, ENFILE or ENOMEM: the system has nothing left for a connection; the
@@ -277,8 +280,12 @@ class Listener:
         if not accepted:
             return None
         (client,) = accepted
-        if _user_of(client) not in self._users:
+        process, user = _peer_of(client)
+        if user not in self._users:
             _answer(client, errno.EACCES)
+            return None
+        if _is_hidden(process):
+            _answer(client, errno.EXDEV)
             return None
         ours, theirs = self._pipe()
         kept_back.put(id(theirs), theirs)  # a child forked now would keep the client's end open
@@ -314,19 +321,28 @@ def _ids(users: Users, name: str) -> set[int]:
     return found
 
 
-def _user_of(peer: Door) -> int:
-    """The user that the process acted as when it connected, or began to listen."""
+def _peer_of(peer: Door) -> tuple[int, int]:
+    """Process and user that have connected, or begun to listen; no process: 0."""
     data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    user: int = _CREDENTIALS.unpack(data)[1]
-    return user
+    process, user, _ = _CREDENTIALS.unpack(data)
+    return process, user
 
 
-def _pid_namespace() -> int:
-    """What tells whether two processes see the same process ids; 0: there is no /proc."""
+def _is_hidden(process: int) -> bool:
+    """Whether another process runs but cannot be seen to, which the locks of a pipe rest on.
+
+    It cannot from another pid namespace, unless that is below ours; then it does not see us.  Nor
+    can it, if it is another user's, where /proc hides those.
+    """
+    if process <= 0:
+        return True
+    if identity._start_time(process) is not None or identity._start_time("self") is None:
+        return False
     try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
+        running = owned(os.pidfd_open, process)
+    except ProcessLookupError:
+        return False  # it has just ended, as will show elsewhere
+    return not poll_fd(running.fileno(), POLLIN, 0)
 
 
 def _left(deadline: float | None) -> float | None:
@@ -364,7 +380,7 @@ def _answer(client: Door, status: int, end: Connection | None = None) -> bool:
         memory, bell = end._segment.lend(end), end._bell.lend()
         numbers = array("i", [memory.fileno(), bell.fileno()])
         beside.append((socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers))
-    data = _ANSWER.pack(_MAGIC, status, _pid_namespace(), *rings, spin)
+    data = _ANSWER.pack(_MAGIC, status, *rings, spin)
     try:
         client.sendmsg([data], beside, _SEND)
     except (BlockingIOError, BrokenPipeError, ConnectionResetError):
@@ -382,9 +398,11 @@ def _ask(
         server.connect(path)
     except OSError as error:  # it says which file it means
         raise OSError(error.errno, os.strerror(error.errno or 0), path) from None
-    user = _user_of(server)
+    process, user = _peer_of(server)
     if user not in trusted:
         raise PermissionError(errno.EACCES, f"the listener is user {user}'s", path)
+    if _is_hidden(process):
+        raise OSError(errno.EXDEV, "this process does not see the listener's in /proc", path)
     buffer = bytearray(_ANSWER.size)
     while True:
         try:
@@ -397,14 +415,14 @@ def _ask(
             poll_fd(server.fileno(), POLLIN, left)
     if not any(buffer):
         raise ConnectionResetError(errno.ECONNRESET, "the listener has gone", path)
-    magic, status, namespace, inward, outward, spin = _ANSWER.unpack(buffer)
+    magic, status, inward, outward, spin = _ANSWER.unpack(buffer)
     if magic != _MAGIC:
         why = "that is not an answer of shmpipe, or one of another version"
         raise OSError(errno.EBADMSG, why, path)
+    if status == errno.EXDEV:
+        raise OSError(status, "the listener does not see this process in /proc", path)
     if status:
         raise OSError(status, f"the listener does not accept user {os.geteuid()}", path)
-    if namespace != _pid_namespace():
-        raise OSError(errno.EXDEV, "the listener lives in another pid namespace", path)
     if len(descriptors) != 2 or (inward, outward) not in _RINGS:
         raise OSError(errno.EBADMSG, "the answer is damaged", path)
     memory, bell = descriptors

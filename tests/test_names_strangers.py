@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import errno
-import gc
 import os
 import resource
-import select
 import shutil
 import signal
 import socket
@@ -18,7 +15,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from math import nan
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -26,13 +22,10 @@ import pytest
 import shmpipe
 from shmpipe import naming, rendezvous
 
-from .meeting import LIMIT, NOBODY, as_root, converse, echo, files, place, program, refusal
-from .steps import Boom, at_step, boom, die
-from .support import Child, ChildDied, Flag, eventually, run_child, run_thread
+from .meeting import LIMIT, NOBODY, as_root, converse, echo, place, program, refusal
+from .support import eventually, run_child, run_thread
 
 pytestmark = pytest.mark.usefixtures(place.__name__)
-
-MODULES = ["naming", "rendezvous"]  # which are interpreted in both engines
 
 
 # ---------------------------------------------------------------- silent, and gone
@@ -109,206 +102,13 @@ def test_no_descriptors_left() -> None:
             assert theirs.recv(timeout=LIMIT) == 1
 
 
-# ---------------------------------------------------------------- killed
-
-
-def killed_at_steps(
-    act: Callable[[int, Flag], None], meet: Callable[[Child, Flag], Any]
-) -> set[Any]:
-    """What `meet` has seen of children that run `act(number, ready)`, until they are not killed.
-
-    How many steps there are depends on who is faster, so a few more are tried than the first time
-    that a child has lived.
-    """
-    seen, number, lived = set(), 0, 0
-    while lived < 20:
-        with Flag() as ready:
-            child = run_child(act, number, ready)
-            seen.add(meet(child, ready))
-            if child.alive():
-                lived += 1
-                child.kill()
-            with pytest.raises(ChildDied):
-                child.join()
-        number += 1
-    return seen
-
-
-@pytest.mark.slow
-def test_killed_at_any_step_of_listening(place: Path) -> None:
-    def take(number: int, ready: Flag) -> None:
-        with at_step(number, die, MODULES):
-            listener = shmpipe.listen("fragile")
-        ready.set()
-        assert not listener.closed
-        signal.pause()
-
-    def meet(child: Child, ready: Flag) -> int | None:
-        eventually(lambda: ready.is_set() or not child.alive())
-        return refusal("fragile")
-
-    assert killed_at_steps(take, meet) == {0, errno.EADDRINUSE}
-    assert refusal("fragile") == 0
-    assert files(place) == []
-
-
-@pytest.mark.slow
-def test_killed_at_any_step_of_accepting() -> None:
-    """Who has connected is not left waiting, and nor is the name."""
-
-    def serve(number: int, ready: Flag) -> None:
-        with shmpipe.listen("fragile") as listener:
-            ready.set()
-            select.select([listener], [], [])
-            with at_step(number, die, MODULES):
-                connection = listener.accept(LIMIT)
-            connection.send("welcome")
-            signal.pause()
-
-    def meet(child: Child, ready: Flag) -> str:
-        ready.wait()
-        try:
-            with shmpipe.connect("fragile", timeout=LIMIT) as connection:
-                text: str = connection.recv(timeout=LIMIT)
-                return text
-        except (ConnectionResetError, EOFError) as error:
-            eventually(lambda: not child.alive())
-            assert refusal("fragile") == 0
-            return type(error).__name__
-
-    seen = killed_at_steps(serve, meet)
-    assert seen == {"ConnectionResetError", "EOFError", "welcome"}
-
-
-@pytest.mark.slow
-def test_killed_at_any_step_of_connecting() -> None:
-    def use(number: int, ready: Flag) -> None:
-        with at_step(number, die, MODULES):
-            connection = shmpipe.connect("sturdy")
-        connection.send("hello")
-        signal.pause()
-
-    def meet(child: Child, ready: Flag) -> str | None:
-        while True:
-            over = not child.alive()
-            try:
-                with listener.accept(0.01) as connection:
-                    text: str = connection.recv(timeout=LIMIT)
-                    return text
-            except TimeoutError:
-                if over:
-                    return None
-            except EOFError:
-                return "EOFError"
-
-    with shmpipe.listen("sturdy") as listener:
-        seen = killed_at_steps(use, meet)
-    assert seen == {None, "EOFError", "hello"}
-
-
-# ---------------------------------------------------------------- interrupted
-
-
-def descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
-
-
-def same_descriptors(before: set[str]) -> bool:
-    if descriptors() != before:
-        gc.collect()  # cycles through a traceback are the interpreter's
-    return descriptors() == before
-
-
-class at_instruction(at_step):
-    """Not counted are those before which no handler of a signal runs.
-
-    (From Python 3.11 on, what is raised there costs the interpreter the exception that is handled.)
-    """
-
-    def _stepped(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "opcode":
-            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if name in ("PUSH_EXC_INFO", "POP_EXCEPT"):
-                return self._stepped
-        return super()._stepped(frame, event, arg)
-
-
-def interrupted(call: Callable[[], Any], number: int) -> bool:
-    """Whether `call` ended with what was raised at instruction `number` of it."""
-    step = at_instruction(number, boom, MODULES, opcodes=True)
-    try:
-        with step:
-            call().close()
-    except Boom:
-        return True
-    # (One that was raised in a finalizer goes nowhere.)
-    return step.reached
-
-
-@pytest.mark.slow
-@pytest.mark.timeout_s(200)
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_exception_at_any_step_of_listening(place: Path) -> None:
-    number, before = 0, descriptors()
-    while interrupted(lambda: shmpipe.listen("i"), number):
-        number += 1
-        assert same_descriptors(before), f"at step {number}"
-        assert refusal("i") == 0, f"at step {number}"
-    assert number > 300
-    assert files(place) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout_s(200)
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("who", ["listener", "client"])
-def test_exception_at_any_step_of_meeting(who: str) -> None:
-    """One side is interrupted, the other one sees that it has gone."""
-
-    def clients() -> None:
-        while True:
-            with contextlib.suppress(ConnectionResetError, EOFError), shmpipe.connect("i") as ours:
-                ours.recv(timeout=LIMIT)
-
-    def listeners() -> None:
-        with shmpipe.listen("i") as listener:
-            for connection in listener:
-                with connection, contextlib.suppress(EOFError):
-                    connection.recv(timeout=LIMIT)
-
-    if who == "client":
-        child = run_child(listeners)
-        shmpipe.connect("i", wait=True, timeout=LIMIT).close()
-        number, before = 0, descriptors()
-        while interrupted(lambda: shmpipe.connect("i", timeout=LIMIT), number):
-            number += 1
-            assert same_descriptors(before), f"at step {number}"
-    else:
-        with shmpipe.listen("i") as listener:
-            child = run_child(clients)
-            listener.accept(LIMIT).close()
-            number, before = 0, descriptors()
-            while interrupted(lambda: listener.accept(LIMIT), number):
-                number += 1
-                assert same_descriptors(before), f"at step {number}"
-            listener.accept(LIMIT).close()
-            child.kill()
-    child.kill()
-    assert number > 100
-
-
 # ---------------------------------------------------------------- liars
 
 
 def answer(
-    magic: bytes = rendezvous._MAGIC,
-    status: int = 0,
-    namespace: int | None = None,
-    rings: tuple[int, int] = (1, 0),
+    magic: bytes = rendezvous._MAGIC, status: int = 0, rings: tuple[int, int] = (1, 0)
 ) -> bytes:
-    if namespace is None:
-        namespace = rendezvous._pid_namespace()
-    return rendezvous._ANSWER.pack(magic, status, namespace, *rings, nan)
+    return rendezvous._ANSWER.pack(magic, status, *rings, nan)
 
 
 def null(end: Any) -> list[int]:
@@ -339,7 +139,7 @@ LIES: dict[str, tuple[bytes, Callable[[Any], list[int]], type[OSError], int]] = 
     "too long": (b"hello" * 100, lambda _: [], OSError, errno.EBADMSG),
     "other version": (answer(b"shmpipe\x02"), genuine, OSError, errno.EBADMSG),
     "refused": (answer(status=errno.EACCES), lambda _: [], PermissionError, errno.EACCES),
-    "elsewhere": (answer(namespace=1), genuine, OSError, errno.EXDEV),
+    "unseen": (answer(status=errno.EXDEV), lambda _: [], OSError, errno.EXDEV),
     "no descriptors": (answer(), lambda _: [], OSError, errno.EBADMSG),
     "one descriptor": (answer(), lambda end: [os.dup(0)], OSError, errno.EBADMSG),
     "no segment": (answer(), null, OSError, errno.EBADMSG),
@@ -485,22 +285,74 @@ def test_a_listener_of_another_user_is_not_trusted(shared: Path) -> None:
         assert child.join() == errno.EACCES
 
 
+@pytest.fixture
+def inside(tmp_path: Path) -> Callable[..., list[str]]:
+    """Makes a command that runs in namespaces of its own, with a /proc of its own."""
+
+    def command(*options: str, proc: str = "") -> list[str]:
+        mount = f"mount -t proc -o rw{proc} proc /proc"
+        found = ["unshare", "--mount", *options, "sh", "-c", f'{mount} && exec "$@"', "sh"]
+        if (
+            not shutil.which("unshare")
+            or subprocess.run([*found, "true"], capture_output=True, check=False).returncode
+        ):
+            pytest.skip("there is no unshare(1) here, or it is not permitted")
+        return found
+
+    return command
+
+
+CONNECT = (
+    "import os, shmpipe, sys",
+    "if AS_NOBODY: os.setgroups([]); os.setgid(65534); os.setuid(65534)",
+    "try: shmpipe.connect(NAME, timeout=20, users=[0] if AS_NOBODY else [])",
+    "except OSError as error: raise SystemExit(error.errno)",
+)
+
+
 @pytest.mark.slow
-def test_another_pid_namespace() -> None:
+@pytest.mark.parametrize("inner", ["client", "listener"])
+def test_another_pid_namespace(inner: str, inside: Callable[..., list[str]], place: Path) -> None:
     """A container, say, that shares the directory of names."""
-    command = ["unshare", "--pid", "--fork", "--mount-proc"]
-    if (
-        not shutil.which("unshare")
-        or subprocess.run([*command, "true"], capture_output=True, check=False).returncode
-    ):
-        pytest.skip("there is no unshare(1) here, or it is not permitted")
-    with shmpipe.listen("outside") as listener:
-        process = program(
-            "import shmpipe",
-            "try: shmpipe.connect('outside', timeout=20)",
-            "except OSError as error: raise SystemExit(error.errno)",
-            before=command,
-        )
-        with listener.accept(LIMIT) as connection, pytest.raises(EOFError):
-            connection.recv(timeout=LIMIT)
+    command = inside("--pid", "--fork")
+    if inner == "client":
+        with shmpipe.listen("apart") as listener:
+            process = program("AS_NOBODY, NAME = 0, 'apart'", *CONNECT, before=command)
+            assert process.wait(LIMIT) == errno.EXDEV
+            with pytest.raises(TimeoutError):
+                listener.accept(0)
+        return
+    process = program(
+        "import shmpipe",
+        "with shmpipe.listen('apart') as listener:",
+        "    try: listener.accept(20)",
+        "    except OSError: pass",
+        before=command,
+    )
+    with pytest.raises(OSError, match="does not see this process") as caught:
+        shmpipe.connect("apart", wait=True, timeout=LIMIT)
+    assert caught.value.errno == errno.EXDEV
+    process.terminate()
+    for pid in pids_below(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.wait(LIMIT)
+
+
+def pids_below(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+@as_root
+@pytest.mark.slow
+@pytest.mark.parametrize("hidden", ["noaccess", "invisible"])
+def test_a_proc_that_hides_other_users(
+    hidden: str, shared: Path, inside: Callable[..., list[str]]
+) -> None:
+    path = shared / "name"
+    with shmpipe.listen(path, users=[NOBODY]) as listener:
+        lines = f"AS_NOBODY, NAME = 1, {str(path)!r}", *CONNECT
+        process = program(*lines, before=inside(proc=f",hidepid={hidden}"))
         assert process.wait(LIMIT) == errno.EXDEV
+        with pytest.raises(TimeoutError):
+            listener.accept(0)
