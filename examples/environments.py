@@ -21,6 +21,7 @@ import sys
 import time
 
 import numpy as np
+from numpy.random import default_rng
 
 import shmpipe
 
@@ -31,7 +32,7 @@ class PoleOnCart:
     """A pole that falls over unless the cart under it is pushed the right way, every 20 ms."""
 
     def __init__(self, seed, screen):
-        self.random = np.random.default_rng(seed)
+        self.random = default_rng(seed)
         self.screen = np.zeros((screen, screen, 3), np.uint8)
 
     def reset(self):
@@ -123,7 +124,7 @@ def play(environments, policies):
 
 def learn(environments, count, generations):
     """Returns the mean reward of the last generation, and steps per second."""
-    random = np.random.default_rng(1)
+    random = default_rng(1)
     mean, spread = np.zeros(4), np.ones(4)
     steps, start, rewards = 0, time.perf_counter(), np.zeros(count)
     for _ in range(generations):
@@ -142,7 +143,7 @@ def main():
     parser.add_argument("--screen", type=int, default=84, help="pixels of a side (default: 84)")
     options = parser.parse_args()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["numpy", "shmpipe"])
+    context.set_forkserver_preload(["numpy.random", "shmpipe"])
     rates = {}
     for name, make_pipe in (
         ("multiprocessing.Pipe", context.Pipe),

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,28 @@ class Run:
         assert self.process.returncode == status
         eventually(lambda: not self.descendants(), 10)
         return output
+
+
+def wait_until_at_work(workers: list[int]) -> None:
+    """Until they have left Ctrl-C to their parent, as the workers of most examples do first.
+
+    The fork server ignores it, too, and so do its children before they have got their handlers
+    back: of SIGCHLD first, which it catches.
+    """
+
+    def at_work(pid: int) -> bool:
+        text = Path(f"/proc/{pid}/status").read_text()
+        ignored, caught = (
+            int(re.findall(rf"^{name}:\s*(\w+)$", text, re.MULTILINE)[0], 16)
+            for name in ("SigIgn", "SigCgt")
+        )
+        return bool(ignored >> signal.SIGINT - 1 & 1) and not caught >> signal.SIGCHLD - 1 & 1
+
+    for worker in workers:
+        eventually(lambda worker=worker: at_work(worker), 20)
+    time.sleep(0.02)
+    for worker in workers:
+        eventually(lambda worker=worker: at_work(worker), 20)
 
 
 @pytest.fixture
@@ -210,19 +233,12 @@ def test_environments_end_well(how: str, directory: Path) -> None:
     with Run(directory, "environments", *options) as run:
         workers = run.workers(2)
         if how == "stopped":
-            for worker in workers:  # they can be interrupted until they have said that they are not
-                eventually(lambda worker=worker: ignores_ctrl_c(worker), 20)
+            wait_until_at_work(workers)
             run.interrupt()
             run.end(130)
         else:
             os.kill(workers[0], signal.SIGKILL)
             run.end(1, "an environment has died\n")
-
-
-def ignores_ctrl_c(pid: int) -> bool:
-    text = Path(f"/proc/{pid}/status").read_text()
-    ignored = int(re.findall(r"^SigIgn:\s*(\w+)$", text, re.MULTILINE)[0], 16)
-    return bool(ignored >> (signal.SIGINT - 1) & 1)
 
 
 # ---------------------------------------------------------------- logfilter
@@ -287,8 +303,7 @@ def test_edges(name: str, directory: Path) -> None:
 def test_edges_ends_well(how: str, directory: Path) -> None:
     with Run(directory, "edges", "--size", 3000, "--strips", 300) as run:
         workers = run.workers(2)
-        for worker in workers:
-            eventually(lambda worker=worker: ignores_ctrl_c(worker), 20)
+        wait_until_at_work(workers)
         if how == "stopped":
             run.interrupt()
             run.end(130)
@@ -408,8 +423,7 @@ def test_service_ends_well(directory: Path) -> None:
                 lines.write("primes 100\n")
                 lines.flush()
                 assert lines.readline() in ("25\n", "error: the worker has died\n")
-            for worker in run.workers(2):
-                eventually(lambda worker=worker: ignores_ctrl_c(worker), 20)
+            wait_until_at_work(run.workers(2))
             lines.write("sleep 1000\n")
             lines.flush()
             run.interrupt()
