@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import errno
 import gc
 import os
@@ -11,7 +10,6 @@ import select
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -140,23 +138,9 @@ def same_descriptors(before: set[str]) -> bool:
     return descriptors() == before
 
 
-class at_instruction(at_step):
-    """Not counted are those before which no handler of a signal runs.
-
-    (From Python 3.11 on, what is raised there costs the interpreter the exception that is handled.)
-    """
-
-    def _stepped(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "opcode":
-            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if name in ("PUSH_EXC_INFO", "POP_EXCEPT"):
-                return self._stepped
-        return super()._stepped(frame, event, arg)
-
-
 def interrupted(call: Callable[[], Any], number: int) -> bool:
     """Whether `call` ended with what was raised at instruction `number` of it."""
-    step = at_instruction(number, boom, MODULES, opcodes=True)
+    step = at_step(number, boom, MODULES, opcodes=True)
     try:
         with step:
             call().close()
