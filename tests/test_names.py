@@ -17,7 +17,6 @@ from shmpipe import naming
 
 from .meeting import LIMIT, converse, echo, files, leave_behind, place, program, refusal
 from .support import (
-    START_METHODS,
     context_switches,
     eventually,
     run_child,
@@ -39,7 +38,10 @@ ECHO = (
 # ---------------------------------------------------------------- meeting
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize(
+    "method",
+    ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))],
+)
 def test_processes_meet(method: str, place: Path) -> None:
     with shmpipe.listen("meet") as listener:
         child = run_process(method, echo, "meet")

@@ -124,6 +124,25 @@ def test_another_that_looks_holds_nobody_up_for_long(
     assert refusal("held") == 0
 
 
+def test_a_lock_that_is_removed_is_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder removes it between our opening and our locking it, and another makes a new one."""
+    place.mkdir(mode=0o700)
+    path, flock, files_seen = place / "held.lock", naming.fcntl.flock, []
+
+    def removing(guard: Any, how: int) -> None:
+        if not files_seen:
+            path.unlink()
+            path.touch()
+        files_seen.append(os.fstat(guard.fileno()).st_ino)
+        flock(guard, how)
+
+    monkeypatch.setattr(naming.fcntl, "flock", removing)
+    guard = naming._lock(str(place / "held"))
+    assert os.fstat(guard.fileno()).st_ino == path.stat().st_ino
+    assert len(set(files_seen)) == len(files_seen) == 2
+    guard.close()
+
+
 # ---------------------------------------------------------------- the private directory
 
 
