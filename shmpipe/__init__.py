@@ -13,6 +13,7 @@ from .control import (
 )
 from .patch import install, installed, uninstall
 from .pipe import PipeEnd, PipeReader, PipeWriter, fcntl, ioctl, pipe
+from .rendezvous import Listener, connect, listen
 from .stats import PipeStats
 
 __all__ = [
@@ -23,17 +24,20 @@ __all__ = [
     "F_SETPIPE_SZ",
     "F_SETPIPE_WRITE_SZ",
     "Connection",
+    "Listener",
     "Pipe",
     "PipeEnd",
     "PipeReader",
     "PipeStats",
     "PipeWriter",
     "__version__",
+    "connect",
     "engine",
     "fcntl",
     "install",
     "installed",
     "ioctl",
+    "listen",
     "pipe",
     "uninstall",
 ]

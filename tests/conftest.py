@@ -46,6 +46,7 @@ SLOW_FILES = {
     "test_edges.py",
     "test_exits.py",
     "test_failing.py",
+    "test_examples.py",
     "test_forked.py",
     "test_holders.py",
     "test_idle.py",

@@ -29,7 +29,9 @@ INTERPRETED = {
     "__main__",
     "_engine",
     "_version",
+    "naming",
     "patch",
+    "rendezvous",
     "stats",
 }
 
