@@ -427,5 +427,6 @@ def test_service_ends_well(directory: Path) -> None:
             lines.write("sleep 1000\n")
             lines.flush()
             run.interrupt()
-            assert lines.readline() == ""
+            with contextlib.suppress(ConnectionResetError):  # or it ends without a reset
+                assert lines.readline() == ""
         run.end(130)
