@@ -14,6 +14,7 @@ from .control import (
 from .patch import install, installed, uninstall
 from .pipe import PipeEnd, PipeReader, PipeWriter, fcntl, ioctl, pipe
 from .stats import PipeStats
+from .stepping import SteppedSend
 
 __all__ = [
     "F_GETFL",
@@ -28,6 +29,7 @@ __all__ = [
     "PipeReader",
     "PipeStats",
     "PipeWriter",
+    "SteppedSend",
     "__version__",
     "engine",
     "fcntl",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from multiprocessing import BufferTooShort, reduction
 from sys import is_finalizing
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from .receiving import TOO_LONG, Receiver
 from .segment import PAGES, Segment
 from .sending import Sender
 from .stats import PipeStats
+from .stepping import SteppedSend
 from .writers import WriterSide
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ class Connection:
     Where ``timeout`` is a parameter it is in seconds; None or infinity: without limit; NaN:
     ValueError.  TimeoutError then says that nothing was sent or received: a message is there whole
     or not at all.  (What has come of a message larger than the pipe is kept for this process's next
-    receiving call.)
+    receiving call; the TimeoutError has its length in bytes as ``kept``.  Out of time, a call takes
+    what is in the pipe, and no more than the pipe holds.)
 
     OSError "handle is closed": after ``close()``.  OSError "connection is write-only" or
     "connection is read-only": the wrong end of a one-way pipe.
@@ -271,6 +274,24 @@ class Connection:
             count += 1
         return count
 
+    def begin_send(self, obj: Any) -> SteppedSend:
+        """Pickle an object as ``send`` does, to be sent in steps that never wait.
+
+        For programs that wait elsewhere, as event loops do: ``step()`` of what is returned sends
+        what there is space for, and is to be called again when ``outgoing.fileno()`` is writable.
+        A message larger than the pipe goes out in parts; given up half-way, or if this process
+        dies, nothing of it is received.  While it is half sent other senders wait; a call of this
+        thread that sends, and resizing: OSError EBUSY; ``close()``: BufferError.
+        """
+        return SteppedSend(self, self._writing(), *objects.dump(obj))
+
+    def begin_send_bytes(
+        self, buf: ReadableBuffer, offset: int = 0, size: int | None = None
+    ) -> SteppedSend:
+        """As ``begin_send``, for what ``send_bytes`` sends, which is not copied before."""
+        view = part_of(buf, offset, size)
+        return SteppedSend(self, self._writing(), DATA, view, len(view))
+
     def reserve(
         self, n: int, *, timeout: float | None = None
     ) -> AbstractContextManager[memoryview]:
@@ -302,6 +323,14 @@ class Connection:
         receiver = self._reading()
         deadline = None if timeout is None else deadline_of(timeout)
         return load(receiver.receive(None, deadline))
+
+    def recv_packed(self, *, timeout: float | None = None) -> Callable[[], Any]:
+        """The next object, received but not unpickled: call what is returned to have it.
+
+        So what unpickling raises cannot be taken for what receiving does (EOFError, TimeoutError).
+        """
+        message = self._reading().receive(None, deadline_of(timeout))
+        return partial(load, message)
 
     def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
         """The next message as bytes.  EOFError as ``recv``.

@@ -17,6 +17,7 @@ cdef class SideLock(Semaphore):
     cdef public ThreadLock local
     cdef public object sides
     cdef public bint owed
+    cdef public double since
     cdef public object lent
 
     @cython.locals(local=ThreadLock)

@@ -79,6 +79,7 @@ class SideLock(Semaphore):
     mine: int  # where this process's number is; -1: it has no place yet
     door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
     local: Any  # a ThreadLock, which knows its thread
+    since: float  # when a call with no time to wait for it found it taken, first; 0.0: none has
     owed: bool  # this process has taken the lock over, and has not made the repair yet
     lent: Any  # a turn: weakly, the loan that this process has it for; None: it has none
     # The open sides in this process that act under this lock, by id.  One of them is told when this
@@ -99,6 +100,7 @@ class SideLock(Semaphore):
         self.mine = -1
         self.local = ThreadLock()
         self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
+        self.since = 0.0
         self.owed = False
         self.lent = None
         self.sides = Living()
@@ -162,7 +164,9 @@ class SideLock(Semaphore):
         """Wait for another process."""
         deadline = _at_least_one_copy(deadline)
         nap = _FIRST_NAP
-        look = time.monotonic() + PATIENCE
+        began = time.monotonic()
+        # Calls that never wait for so long have to find out about a dead holder all the same.
+        look = (self.since or began) + PATIENCE
         while True:
             self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER  # even: not ours
             if self.door is not None:
@@ -172,13 +176,16 @@ class SideLock(Semaphore):
                 time.sleep(nap)
                 nap = min(2 * nap, _LONGEST_NAP)
             now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise TimeoutError("timed out waiting for another call on the same end")
             if now >= look:
                 self.segment.exclusively(self._look_for_the_dead)
-                look = time.monotonic() + PATIENCE
+                self.since = time.monotonic()
+                look = self.since + PATIENCE
+            elif deadline is not None and now >= deadline:
+                self.since = self.since or began
+                raise TimeoutError("timed out waiting for another call on the same end")
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER  # step: odd-again
             if self.acquire(False):
+                self.since = 0.0
                 return
 
     def _look_for_the_dead(self) -> None:

@@ -25,6 +25,8 @@ from .ring import damaged
 from .segment import (
     ALIGN,
     DROPPED,
+    PAGE_SHIFT,
+    PAGES,
     PLUG,
     R_KEEPER,
     R_SPINS,
@@ -278,6 +280,11 @@ class Receiver:
     def _assemble(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         """Receive a stream under the turn; None: there was none, or it was lost."""
         words, turn = self.words, self.turn
+        taker = words[RD_TURN_BY]
+        if deadline is not None and taker and taker != identity.token:
+            # Who has no time left does not wait for the door either.
+            if time.monotonic() >= deadline and identity.is_alive(taker):
+                raise TimeoutError("timed out waiting for another receiver")
         turn.enter(deadline)
         try:
             if self._may_touch():
@@ -311,6 +318,7 @@ class Receiver:
 
     def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
+        words, first = self.words, self.words[RPOS]
         if isinstance(keeper.assembly, Room):
             self._lose()  # _keep() was interrupted, and the buffer is its caller's again
         kept: Assembly | None = keeper.assembly
@@ -333,6 +341,10 @@ class Receiver:
                     return message
                 if freed < 0:
                     self._wait_for_part(deadline)
+                elif deadline is not None and words[RPOS] - first >= words[PAGES] << PAGE_SHIFT:
+                    # What was there when the time was up has been taken, and that is enough.
+                    if time.monotonic() >= deadline:
+                        raise TimeoutError("timed out in the middle of a message")
         except EOFError:
             if keeper.assembly is not None:
                 self._lose()  # the rest will never come
@@ -346,6 +358,8 @@ class Receiver:
         assembly = self.keeper.assembly
         if assembly is None:
             return
+        if isinstance(error, TimeoutError):
+            error.kept = assembly.have  # type: ignore[attr-defined]
         hopeless = isinstance(error, OSError) and error.errno == EBADMSG
         if hopeless or isinstance(error, MemoryError) or not self.lock.sides.all():
             self._lose()
