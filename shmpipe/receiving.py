@@ -281,10 +281,9 @@ class Receiver:
         """Receive a stream under the turn; None: there was none, or it was lost."""
         words, turn = self.words, self.turn
         taker = words[RD_TURN_BY]
-        if deadline is not None and taker and taker != identity.token:
-            # Who has no time left does not wait for the door either.
-            if time.monotonic() >= deadline and identity.is_alive(taker):
-                raise TimeoutError("timed out waiting for another receiver")
+        if taker and taker != identity.token and _is_over(deadline) and identity.is_alive(taker):
+            # Who has no time left does not wait at the door either.
+            raise TimeoutError("timed out waiting for another receiver")
         turn.enter(deadline)
         try:
             if self._may_touch():
@@ -341,10 +340,9 @@ class Receiver:
                     return message
                 if freed < 0:
                     self._wait_for_part(deadline)
-                elif deadline is not None and words[RPOS] - first >= words[PAGES] << PAGE_SHIFT:
+                elif words[RPOS] - first >= words[PAGES] << PAGE_SHIFT and _is_over(deadline):
                     # What was there when the time was up has been taken, and that is enough.
-                    if time.monotonic() >= deadline:
-                        raise TimeoutError("timed out in the middle of a message")
+                    raise TimeoutError("timed out in the middle of a message")
         except EOFError:
             if keeper.assembly is not None:
                 self._lose()  # the rest will never come
@@ -451,7 +449,7 @@ class Receiver:
             finally:
                 lock.release()
                 lock.leave()
-        if deadline is not None and time.monotonic() >= deadline:
+        if _is_over(deadline):
             raise TimeoutError("timed out waiting for the rest of a message")
 
     def forget(self) -> None:
@@ -462,6 +460,10 @@ class Receiver:
         mine = self.words[R_KEEPER] == identity.token
         if mine and not self.lock.sides.all() and self.words[RD_TURN_BY] != identity.token:
             self._lose()
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
 
 
 def _is_longer(kind: int, size: int, most: int) -> bool:

@@ -82,9 +82,9 @@ class SteppedSend:
         BrokenPipeError: nobody can receive any more.  RuntimeError: the message has been sent, or
         given up.  OSError: the connection is closed.
         """
+        self.connection._check_closed()
         if self._over or identity.token != self._token:
             raise RuntimeError("the message has been sent already, or given up")
-        self.connection._check_closed()
         try:
             if self._advance():
                 self._end()
@@ -174,7 +174,7 @@ class SteppedSend:
 
     def _send_part(self, now: float) -> bool:
         """The next part, or all in one frame; False: there is no space for it."""
-        sender, words = self._sender, self._words
+        sender = self._sender
         side, ring, lock = sender.side, sender.ring, sender.lock
         put = False
         lock.enter(now)
