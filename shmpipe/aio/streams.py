@@ -50,6 +50,8 @@ async def connect_read_pipe(
     protocol_factory: Callable[[], P], reader: PipeReader
 ) -> tuple[asyncio.ReadTransport, P]:
     """As ``loop.connect_read_pipe()``, for a ``PipeReader``: (transport, protocol)."""
+    if not isinstance(reader, PipeReader):
+        raise TypeError(f"expected a PipeReader, not {type(reader).__name__}")
     protocol = protocol_factory()
     transport = _ReadTransport(asyncio.get_running_loop(), reader, protocol)
     await asyncio.sleep(0)  # by then connection_made() has been called
@@ -60,6 +62,8 @@ async def connect_write_pipe(
     protocol_factory: Callable[[], P], writer: PipeWriter
 ) -> tuple[asyncio.WriteTransport, P]:
     """As ``loop.connect_write_pipe()``, for a ``PipeWriter``: (transport, protocol)."""
+    if not isinstance(writer, PipeWriter):
+        raise TypeError(f"expected a PipeWriter, not {type(writer).__name__}")
     protocol = protocol_factory()
     transport = _WriteTransport(asyncio.get_running_loop(), writer, protocol)
     await asyncio.sleep(0)
