@@ -37,6 +37,7 @@ from .writers import WriterSide
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+    from numpy.typing import NDArray
 
 FIRST_PAGES = 8
 """Pages a connection's ring starts with; it grows up to ``size`` when that proves too little."""
@@ -292,6 +293,42 @@ class Connection:
         view = part_of(buf, offset, size)
         return SteppedSend(self, self._writing(), DATA, view, len(view))
 
+    def send_array(self, a: Any, *, timeout: float | None = None) -> None:
+        """Send an array from its own memory, without a pickle, for ``recv_array`` (or ``recv``).
+
+        What ``numpy.asarray`` takes; in C or Fortran order, else it is copied first.  Type, byte
+        order and shape are kept, subclasses are not.  TypeError: it refers to objects, has a mask,
+        or is of a type that NumPy cannot describe in words.
+        """
+        sender = self._writing()
+        deadline = deadline_of(timeout)
+        from . import arrays
+
+        kind, content, size = arrays.dump(a)
+        sender.send(kind, content, size, deadline)
+
+    def begin_send_array(self, a: Any) -> SteppedSend:
+        """As ``begin_send``, for what ``send_array`` sends."""
+        from . import arrays
+
+        return SteppedSend(self, self._writing(), *arrays.dump(a))
+
+    def reserve_array(
+        self, shape: Any, dtype: Any, order: str = "C", *, timeout: float | None = None
+    ) -> AbstractContextManager[NDArray[Any]]:
+        """Space for an array, sent when the block ends: ``with conn.reserve_array(...) as a``.
+
+        As ``reserve``, errors and all.  The array holds what is left of earlier messages.  After
+        the block it is an empty one; BufferError: something else than local variables of functions
+        that are running (a slice, a tensor, an attribute) refers to it.  TypeError as
+        ``send_array``; ValueError: ``order`` is not "C" or "F".
+        """
+        from . import arrays
+
+        return arrays.ReservedArray(
+            self, self._writing(), shape, dtype, order, deadline_of(timeout)
+        )
+
     def reserve(
         self, n: int, *, timeout: float | None = None
     ) -> AbstractContextManager[memoryview]:
@@ -415,6 +452,36 @@ class Connection:
         inside the block nothing is lent: leaving the block does nothing there.
         """
         return Received(self, self._reading(), deadline_of(timeout))
+
+    def recv_array(
+        self, out: NDArray[Any] | None = None, *, timeout: float | None = None
+    ) -> NDArray[Any]:
+        """The next array, in new memory, or in ``out``, of the same type and shape; writable.
+
+        It comes straight from the pipe, unless ``out`` is neither in the order of the array sent.
+        TypeError: the next message is not from ``send_array`` or ``reserve_array``, or is of
+        another type than ``out``; ValueError: of another shape, or ``out`` is read-only.  Then the
+        message stays.  EOFError and TimeoutError as ``recv``; ``out`` may have been written to.
+        Nothing is unpickled, whoever sent it.
+        """
+        receiver = self._reading()
+        deadline = deadline_of(timeout)
+        from . import arrays
+
+        return arrays.receive(receiver, out, deadline)
+
+    def recv_array_view(
+        self, *, timeout: float | None = None
+    ) -> AbstractContextManager[NDArray[Any]]:
+        """The next array where it lies, read-only: ``with conn.recv_array_view() as a``.
+
+        As ``recv_view``; one larger than the pipe is copied.  After the block the array is an empty
+        one; BufferError: something else than local variables of functions that are running (a
+        slice, a tensor, an attribute) refers to it.  TypeError as ``recv_array``.
+        """
+        from . import arrays
+
+        return arrays.LentArray(self, self._reading(), deadline_of(timeout))
 
     def recv_many(self, max: int | None = None, *, timeout: float | None = None) -> list[Any]:
         """The next objects, in a list: waits for the first, takes the others that are there.

@@ -199,6 +199,7 @@ class Received(Loan):
     """
 
     _by, _lent = RD_TURN_BY, RD_LENT
+    _kind = DATA
 
     def __init__(self, connection: object, receiver: Receiver, deadline: float | None) -> None:
         super().__init__(connection, receiver, deadline)
@@ -210,10 +211,10 @@ class Received(Loan):
         while True:
             found = self._look()
             if found is _OTHER:
-                message = receiver.receive(None, self._deadline)
+                view = self._copied()
                 if self._slept:
                     side.pass_on(True, False)
-                return memoryview(plain(message))
+                return view
             if found is not None:
                 size, at, pages = found
                 view = _window(receiver, pages).view(at, size)
@@ -223,6 +224,10 @@ class Received(Loan):
             self._slept = True
             if self._words[RD_TURN_BY]:
                 side.pass_on(True, False)  # the wake may have been for who has the turn
+
+    def _copied(self) -> memoryview:
+        """It does not lie in the ring as one message of this kind."""
+        return memoryview(plain(self._part.receive(None, self._deadline)))
 
     def _look(self) -> Any:
         """Borrow the first message: (size, where, pages of the ring); None: there is none yet."""
@@ -237,7 +242,7 @@ class Received(Loan):
                     found = _OTHER
                 elif ring.front():
                     found = _OTHER
-                    if ring.kind == DATA:
+                    if ring.kind == self._kind:
                         found = ring.size, ring.at, ring.pages()
                         words[RD_LENT] = identity.token
             finally:
@@ -281,6 +286,7 @@ class Reserved(Loan):
     """
 
     _by, _lent = WR_TURN_BY, WR_LENT
+    _kind = DATA
 
     def __init__(
         self, connection: object, sender: Sender, size: int, deadline: float | None
@@ -305,7 +311,7 @@ class Reserved(Loan):
             if well and side.others_gone(False):
                 raise broken_pipe()
             if well:
-                sender.ring.publish(DATA, self._size)
+                sender.ring.publish(self._kind, self._size)
                 words[WRITES] += 1
             if words[WR_WATCH]:
                 side.settle(False)

@@ -17,7 +17,7 @@ cdef class Receiver:
     cdef readonly ByteRing ring
     cdef Words words
     cdef readonly SideLock lock, turn
-    cdef readonly object locks, assemble, keeper
+    cdef readonly object locks, assemble, keeper, only
     cdef public object window
 
     cpdef receive(self, object room, object deadline, object most=*)

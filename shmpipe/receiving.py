@@ -61,6 +61,7 @@ class Receiver:
         locks: Locks,
         keeper: Keeper,
         assemble: Callable[[int], Assembly],
+        only: Callable[[Any], None] | None = None,
     ) -> None:
         self.side = side
         self.ring: ByteRing = side.ring  # type: ignore[assignment]
@@ -69,6 +70,9 @@ class Receiver:
         self.locks = locks
         self.turn = locks.reader_turn
         self.assemble = assemble  # of a size -> where an OBJECT message comes together
+        self.only = (
+            only  # raises, to leave the message there, for a DATA one (None), or a whole one
+        )
         self.keeper = keeper
         self.window: Any = None  # for lending; the turn's
 
@@ -124,6 +128,8 @@ class Receiver:
             if most is not None and _is_longer(ring.kind, ring.size, most):
                 return TOO_LONG
             if ring.kind == DATA:
+                if self.only is not None:
+                    self.only(None)
                 if room is not None and ring.size <= len(room):
                     ring.content_into(room, 0)
                     message: Any = ring.size
@@ -318,9 +324,10 @@ class Receiver:
     def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
         words, first = self.words, self.words[RPOS]
-        if isinstance(keeper.assembly, Room):
-            self._lose()  # _keep() was interrupted, and the buffer is its caller's again
         kept: Assembly | None = keeper.assembly
+        if kept is not None and kept.borrows:
+            self._lose()  # _keep() was interrupted, and the buffer is its caller's again
+            kept = None
         if kept is not None and most is not None and _is_longer(kept.kind, kept.size, most):
             self._lose()
             return TOO_LONG
@@ -361,7 +368,7 @@ class Receiver:
         hopeless = isinstance(error, OSError) and error.errno == EBADMSG
         if hopeless or isinstance(error, MemoryError) or not self.lock.sides.all():
             self._lose()
-        elif isinstance(assembly, Room):
+        elif assembly.borrows:
             self.keeper.assembly = assembly.moved()
 
     def _step(self, room: memoryview | None, most: int | None) -> tuple[bool, Any, int]:
@@ -411,6 +418,8 @@ class Receiver:
         return self._whole(assembly, freed) if count == left else (False, None, freed)
 
     def _whole(self, assembly: Assembly, freed: int) -> tuple[bool, Any, int]:
+        if self.only is not None:
+            self.only(assembly)
         self.words[R_KEEPER] = 0
         self.keeper.assembly = None
         self.words[READS] += 1
@@ -419,6 +428,8 @@ class Receiver:
     def _new_assembly(self, kind: int, size: int, room: memoryview | None) -> Assembly:
         if kind == OBJECT:
             return self.assemble(size)
+        if self.only is not None:
+            self.only(None)
         if room is not None and size <= len(room):
             return Room(room, size)
         return Plain(size)

@@ -29,6 +29,7 @@ from .. import Connection, SteppedSend
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+    from numpy.typing import NDArray
     from typing_extensions import Self
 
 T = TypeVar("T")
@@ -148,6 +149,13 @@ class Core:
         """
         await self._send(self._connection.begin_send_bytes(buf, offset, size))
 
+    async def send_array(self, a: Any) -> None:
+        """Send a NumPy array without a pickle.
+
+        Errors as ``send``, and those of ``Connection.send_array``.
+        """
+        await self._send(self._connection.begin_send_array(a))
+
     async def _send(self, sending: SteppedSend) -> None:
         with sending:
             async with self._lines[True]:
@@ -185,6 +193,14 @@ class Core:
         """
         return await self._receive(partial(self._connection.recv_bytes_into, buf, offset))
 
+    async def recv_array(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The next array, in new memory, or in ``out``.
+
+        Errors as ``recv``, and those of ``Connection.recv_array``.  Cancelled, it may have written
+        to ``out``, and the array is still to be received.
+        """
+        return await self._receive(partial(self._connection.recv_array, out))
+
     def __aiter__(self) -> Self:
         return self
 
@@ -217,6 +233,16 @@ class Core:
         Other tasks that send on this end wait for the end of the block.
         """
         return self._lent(True, partial(self._connection.reserve, n))
+
+    def recv_array_view(self) -> AbstractAsyncContextManager[NDArray[Any]]:
+        """As ``recv_view``, for ``Connection.recv_array_view``."""
+        return self._lent(False, self._connection.recv_array_view)
+
+    def reserve_array(
+        self, shape: Any, dtype: Any, order: str = "C"
+    ) -> AbstractAsyncContextManager[NDArray[Any]]:
+        """As ``reserve``, for ``Connection.reserve_array``."""
+        return self._lent(True, partial(self._connection.reserve_array, shape, dtype, order))
 
     @asynccontextmanager
     async def _lent(
