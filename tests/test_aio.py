@@ -280,7 +280,7 @@ def test_a_call_takes_no_more_than_the_pipe_holds() -> None:
     """However fast the sender goes on with a large message."""
     receiver, sender = Pipe(False, size=64 * KiB)
     with receiver, sender:
-        thread = run_thread(sender.send_bytes, noise(20 * MiB))
+        thread = run_thread(sender.send_bytes, noise(5 * MiB))
         kept = 0
         while True:
             try:
@@ -290,7 +290,7 @@ def test_a_call_takes_no_more_than_the_pipe_holds() -> None:
                 assert kept - before <= 2 * 64 * KiB
             else:
                 break
-        assert data == noise(20 * MiB)
+        assert data == noise(5 * MiB)
         assert kept
         thread.join()
 
@@ -337,6 +337,7 @@ def test_with_another_process(loop: Any) -> None:
     child.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_receiving_process_of_every_start_method(method: str) -> None:
     from .loops import AsyncioLoop
