@@ -24,7 +24,7 @@ from typing import Any
 
 from . import identity
 from .bytering import ByteRing, aligned
-from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, PART, close_stream
+from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream
 from .segment import (
     ALIGN,
     LIMIT,
@@ -124,6 +124,8 @@ class SteppedSend:
 
     def _advance(self) -> bool:
         now = time.monotonic()
+        if self._size >= LARGE:
+            self._grow(now)
         if not self._has_turn and (self._send_whole(now) or not self._begin_stream(now)):
             return self._sent
         for _ in range(_PARTS):
