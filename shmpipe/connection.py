@@ -475,9 +475,10 @@ class Connection:
     ) -> AbstractContextManager[NDArray[Any]]:
         """The next array where it lies, read-only: ``with conn.recv_array_view() as a``.
 
-        As ``recv_view``; one that came in parts (larger than half of ``size``) is copied.  After the block the array is an empty
-        one; BufferError: something else than local variables of functions that are running (a
-        slice, a tensor, an attribute) refers to it.  TypeError as ``recv_array``.
+        As ``recv_view``; one that came in parts (larger than half of ``size``) is copied.  After
+        the block the array is an empty one; BufferError: something else than local variables of
+        functions that are running (a slice, a tensor, an attribute) refers to it.  TypeError as
+        ``recv_array``.
         """
         from . import arrays
 
