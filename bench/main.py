@@ -16,6 +16,8 @@ from . import (
     crowd,
     importing,
     objects,
+    pages,
+    performance_page,
     plots,
     report,
     results,
@@ -55,6 +57,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pyperf", type=Path, metavar="FILE", help="write them as a pyperf suite")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the plots (matplotlib)")
+    parser.add_argument(
+        "--docs",
+        type=Path,
+        metavar="DIR",
+        help="write the measured parts of DIR/performance.md, and figures and plots beside it",
+    )
     parser.add_argument(
         "--load", type=Path, metavar="FILE", help="take the results from there: measure nothing"
     )
@@ -111,8 +119,16 @@ def _measure(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
 
 
 def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.docs:
+        beside = options.docs / "performance"
+        beside.mkdir(exist_ok=True)
+        options.json = options.json or beside / "measured.json"
+        options.plots = options.plots or beside
+        page = options.docs / "performance.md"
+        text = performance_page.fill(page.read_text(encoding="utf-8"), document)
+        page.write_text(text, encoding="utf-8")
     if options.json:
-        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(pages.compact(document), encoding="utf-8")
     if options.markdown:
         options.markdown.write_text(report.markdown(document), encoding="utf-8")
     for option, write in (

@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import platform
-import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +23,13 @@ from shmpipe.commands import bench as pipe_bench
 from shmpipe.commands.pair import two_cpus
 from shmpipe.commands.table import replace_unprintable
 
-from . import flows, seq_wc, wake_page, wake_plots
+from . import flows, pages, seq_wc, wake_page, wake_plots
 from .flows import Flow, Point
 
 STREAM_SIZES = (1 << 14, 1 << 16, 1 << 20)
 UNEQUAL_SIZE = 1 << 16
 WORKS = ((2e-6, 20e-6), (10e-6, 10e-6), (20e-6, 2e-6))  # seconds for each message
-CONNECTION_SIZE = 1 << 20  # the default of Pipe()
+CONNECTION_SIZE = 2 << 20  # the default of Pipe()
 CONNECTION_MESSAGES = (1 << 12, 1 << 16)
 CONNECTION_WORK = 20e-6
 
@@ -149,12 +148,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _compact(document: dict[str, Any]) -> str:
-    """JSON with a line for each record: small, and a new run shows in a diff what it changed."""
-    text = json.dumps(document, indent=1)
-    return re.sub(r"\n {3,}|\n +(?=[}\]])", " ", text) + "\n"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, write; returns the exit status: 1 if a claim is not borne out."""
     replace_unprintable()
@@ -163,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     results = options.json or (beside and beside / "measured.json")
     page = options.page or (options.docs and options.docs / "wakeups.md")
     plots = options.plots or beside
-    # What is missing is told before half an hour of measuring, not after it.
+    # What is missing is told before a quarter of an hour of measuring, not after it.
     text = page.read_text(encoding="utf-8") if page else ""
     if plots:
         importlib.import_module("matplotlib")
@@ -175,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(seq_wc.render(document["seq_wc"]))
     if results:
         results.parent.mkdir(parents=True, exist_ok=True)
-        results.write_text(_compact(document), encoding="utf-8")
+        results.write_text(pages.compact(document), encoding="utf-8")
     if page:
         page.write_text(wake_page.fill(text, document), encoding="utf-8")
     if plots:

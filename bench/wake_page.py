@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shmpipe.commands import bench as pipe_bench
 from shmpipe.commands.table import byte_count
 
-from . import seq_wc
+from . import pages, seq_wc
 
 SMALL, LARGE = 1 << 16, 1 << 20  # the two pipe sizes that the page shows in full
 
@@ -17,8 +15,7 @@ SMALL, LARGE = 1 << 16, 1 << 20  # the two pipe sizes that the page shows in ful
 def fill(page: str, document: dict[str, Any]) -> str:
     """The page with every measured part written anew.
 
-    A part stands between ``<!-- measured: NAME -->`` and ``<!-- end -->``.  KeyError: the page
-    asks for a part that there is not.
+    KeyError: the page asks for a part that there is not.
     """
     parts = {
         "machine": _machine,
@@ -28,18 +25,7 @@ def fill(page: str, document: dict[str, Any]) -> str:
         "connection": _connection,
     }
 
-    def part(found: re.Match[str]) -> str:
-        lines = "\n".join(parts[found[2]](document))
-        return f"{found[1]}\n{lines}\n{found[3]}"
-
-    marks = r"(<!-- measured: ([\w-]+) -->)\n.*?(<!-- end -->)"
-    return re.sub(marks, part, page, flags=re.DOTALL)
-
-
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
-    """A table whose first `left` columns are texts and all others numbers."""
-    rules = ["---"] * left + ["--:"] * (len(heads) - left)
-    return ["| " + " | ".join(row) + " |" for row in [heads, rules, *rows]]
+    return pages.fill(page, {name: lines(document) for name, lines in parts.items()})
 
 
 def _text(cell: str) -> str:
@@ -69,7 +55,7 @@ def _seq_wc(document: dict[str, Any]) -> list[str]:
         if records:
             shown = [[_text(cell) for cell in row[1:]] for row in seq_wc.cells(records)]
             lines += [f"Pipe of {byte_count(size)}:", ""]
-            lines += [*_markdown(seq_wc.HEADS[1:], shown), ""]
+            lines += [*pages.table(seq_wc.HEADS[1:], shown), ""]
     return lines[:-1]
 
 
@@ -128,7 +114,7 @@ def _claims(document: dict[str, Any]) -> list[str]:
         (name, published, measured, "yes" if holds else "**no**")
         for name, published, measured, holds in claims(document)
     ]
-    lines = _markdown(("", "claimed", "measured here", "borne out"), rows, 4)
+    lines = pages.table(("", "claimed", "measured here", "borne out"), rows, 4)
     compared = _compared(document, SMALL, "edge-half", "page")
     if compared:
         lines += ["", "Nothing was published of `edge-half` in seq | wc; measured here, 64 KiB:"]
@@ -152,7 +138,7 @@ def _pipe_bench(document: dict[str, Any]) -> list[str]:
     for name, published in document["pipe_bench"]["published"].items():
         rows.append((name, "-", "-", "-", "-", f"{published['switches_per_cpu_second']:.1f}", "-"))
     heads = [head.lower().replace("cpu-s", "CPU-s") for head in pipe_bench.HEADS]
-    return _markdown([*heads, "switches/GB"], rows)
+    return pages.table([*heads, "switches/GB"], rows)
 
 
 def _connection(document: dict[str, Any]) -> list[str]:
@@ -171,4 +157,4 @@ def _connection(document: dict[str, Any]) -> list[str]:
                     row.append(f"{record['switches']:.4f}")
                     row += [f"{record['rate'] / 1e6:,.0f}", f"{record['p99'] * 1e3:.2f}"]
         rows.append(row)
-    return _markdown(heads, rows)
+    return pages.table(heads, rows)

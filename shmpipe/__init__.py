@@ -13,6 +13,7 @@ from .control import (
 )
 from .patch import install, installed, uninstall
 from .pipe import PipeEnd, PipeReader, PipeWriter, fcntl, ioctl, pipe
+from .rendezvous import Listener, connect, listen
 from .stats import PipeStats
 from .stepping import SteppedSend
 
@@ -24,6 +25,7 @@ __all__ = [
     "F_SETPIPE_SZ",
     "F_SETPIPE_WRITE_SZ",
     "Connection",
+    "Listener",
     "Pipe",
     "PipeEnd",
     "PipeReader",
@@ -31,11 +33,13 @@ __all__ = [
     "PipeWriter",
     "SteppedSend",
     "__version__",
+    "connect",
     "engine",
     "fcntl",
     "install",
     "installed",
     "ioctl",
+    "listen",
     "pipe",
     "uninstall",
 ]

@@ -30,7 +30,7 @@ from .frames import OBJECT
 from .lending import Received, Reserved
 from .objects import ALIGNMENT, ARRAY_MAGIC, Message
 from .receiving import Receiver
-from .ring import damaged
+from .segment import damaged
 from .sending import Sender
 
 _VERSION = 1
@@ -218,7 +218,9 @@ def checked(message: Any) -> Layout:
     return layout_of(message.pickle, sizes[0] if len(sizes) == 1 else None)
 
 
-def receive(receiver: Receiver, out: Array | None, deadline: float | None) -> Array:
+def receive(
+    receiver: Receiver, out: Array | None, deadline: float | None, slept: bool = False
+) -> Array:
     """The next message, which has to be an array, in new memory, or in ``out``.
 
     EOFError, TimeoutError as ``Receiver.receive``.  TypeError, ValueError: it is something else, or
@@ -236,7 +238,7 @@ def receive(receiver: Receiver, out: Array | None, deadline: float | None) -> Ar
     make = partial(ArrayMessage, out=out)
     taker = Receiver(side, receiver.locks, receiver.keeper, make, only)
     try:
-        array = array_of(taker.receive(None, deadline))
+        array = array_of(taker.receive(None, deadline, None, slept))
     except (TypeError, ValueError):
         side.pass_on(True, False)  # the message stays, and the wake for it may have come here
         raise
@@ -284,7 +286,7 @@ class ArrayMessage(Message):
     def room(self, size: int, readonly: bool) -> Any:
         if self._ordinary:
             return super().room(size, readonly)
-        self._items = _Items(self, size)
+        self._items = _Items(self)
         return self._items
 
     def _lay_out(self, numbers: tuple[int, ...]) -> None:
@@ -323,9 +325,8 @@ class ArrayMessage(Message):
 class _Items:
     """Where the bytes of an array go, which is known only when the first of them come."""
 
-    def __init__(self, message: ArrayMessage, size: int) -> None:
+    def __init__(self, message: ArrayMessage) -> None:
         self._message = weakref.proxy(message)  # no cycle, which would keep large memory for long
-        self._size = size
         self.array: Array | None = None
         self._view: memoryview | None = None
 
@@ -406,7 +407,7 @@ class LentArray(_ArrayBlock, Received):
         return view
 
     def _copied(self) -> memoryview:
-        self._array = receive(self._part, None, self._deadline)
+        self._array = receive(self._part, None, self._deadline, self._slept)
         self._array.setflags(write=False)
         return memoryview(b"")
 

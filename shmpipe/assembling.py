@@ -6,7 +6,7 @@ from typing import Any
 
 from .frames import DATA
 from .primitives import Store
-from .ring import damaged
+from .segment import damaged
 
 
 class Assembly:

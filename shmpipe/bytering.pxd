@@ -5,7 +5,7 @@ from . cimport primitives
 from .primitives cimport Words
 from .ring cimport Ring
 
-cdef uint64_t ALIGN, LENGTH, MASK
+cdef uint64_t ALIGN, LAST, LENGTH, MASK, WORD
 cdef int PAGE_SHIFT, PAGES, R_BYTES, RD_LENT, RPOS, W_BYTES, W_OPEN, WPOS, WR_LENT
 
 @cython.final
@@ -17,6 +17,7 @@ cdef class ByteRing(Ring):
 
     @cython.locals(pages=uint64_t)
     cdef inline uint64_t _capacity(self) except? 0
+    @cython.locals(words=Words, rpos=uint64_t, used=uint64_t, capacity=uint64_t)
     cpdef int64_t space(self) except? -1
     @cython.locals(
         words=Words, wpos=uint64_t, capacity=uint64_t, need=uint64_t, used=uint64_t, at=uint64_t
@@ -24,7 +25,7 @@ cdef class ByteRing(Ring):
     cpdef bint append(self, uint64_t kind, object content, uint64_t size) except -1
     @cython.locals(words=Words, wpos=uint64_t)
     cpdef int publish(self, uint64_t kind, uint64_t size) except -1
-    @cython.locals(used=uint64_t)
+    @cython.locals(used=uint64_t, read_to=uint64_t)
     cdef uint64_t _look_at_readers(self, uint64_t wpos, uint64_t capacity) except? 0
     @cython.locals(at=uint64_t, count=uint64_t, first=uint64_t)
     cdef int _copy_pieces(self, uint64_t at, object content, uint64_t capacity) except -1

@@ -16,9 +16,10 @@ from typing import Any
 
 from . import identity, primitives
 from .locking import lent_out
-from .ring import Ring, damaged
+from .ring import Ring
 from .segment import (
     ALIGN,
+    LAST,
     MASK,
     PAGE_SHIFT,
     PAGES,
@@ -27,9 +28,11 @@ from .segment import (
     RPOS,
     W_BYTES,
     W_OPEN,
+    WORD,
     WPOS,
     WR_LENT,
     Segment,
+    damaged,
 )
 
 LENGTH = (1 << 56) - 1
@@ -58,15 +61,17 @@ class ByteRing(Ring):
     def unread(self) -> int:
         """Bytes in the ring (FIONREAD), headers included; the caller holds both side locks."""
         words = self.words
-        self._used_checked(words[RPOS], words[WPOS], self.pages())
-        return words[WPOS] - words[RPOS]
+        rpos, wpos = words[RPOS], words[WPOS]
+        self._used_checked(rpos, wpos, self.pages())
+        return wpos - rpos
 
     def space(self) -> int:
         """Bytes that are free; also without a lock, as a hint."""
         words = self.words
         rpos = words[RPOS]
         primitives.acquire_fence()  # pairs with consume(): what lies below has been copied out
-        return (self.pages() << PAGE_SHIFT) - (words[WPOS] - rpos)
+        used, capacity = words[WPOS] - rpos, self.pages() << PAGE_SHIFT
+        return capacity - used if 0 <= used <= capacity else 0
 
     def _capacity(self) -> int:
         """The ring's bytes."""
@@ -96,7 +101,7 @@ class ByteRing(Ring):
         else:
             self._copy_pieces(at + ALIGN, content, capacity)
         self.headers[at >> 3] = kind << 56 | size
-        words[W_BYTES] += size
+        words[W_BYTES] = (words[W_BYTES] + size) & WORD
         primitives.release_fence()  # publishes header and bytes to the load of WPOS in front()
         words[WPOS] = wpos + need  # step: frame-first (early 3)
         return True
@@ -106,17 +111,18 @@ class ByteRing(Ring):
         words = self.words
         wpos = words[WPOS]
         self.headers[(wpos & ((self.pages() << PAGE_SHIFT) - 1)) >> 3] = kind << 56 | size
-        words[W_BYTES] += size
+        words[W_BYTES] = (words[W_BYTES] + size) & WORD
         primitives.release_fence()  # publishes header and bytes to the load of WPOS in front()
-        words[WPOS] = wpos + ALIGN + aligned(size)
+        words[WPOS] = (wpos + ALIGN + aligned(size)) & WORD  # step: publish-header-first (early 3)
 
     def _look_at_readers(self, wpos: int, capacity: int) -> int:
         """The bytes in use."""
-        self.read_to = self.words[RPOS]
+        read_to = self.words[RPOS]
         primitives.acquire_fence()  # pairs with consume(): what lies below has been copied out
-        used = wpos - self.read_to
-        if not 0 <= used <= capacity:
+        used = wpos - read_to
+        if not 0 <= used <= capacity or wpos > LAST:
             raise damaged(f"{used} bytes in a ring of {capacity}")
+        self.read_to = read_to
         return used
 
     def _copy_pieces(self, at: int, content: Any, capacity: int) -> None:
@@ -154,13 +160,14 @@ class ByteRing(Ring):
 
     def _look_at_writers(self, rpos: int, capacity: int) -> int:
         """The bytes in use."""
-        wpos = self.written_to = self.words[WPOS]
+        wpos = self.words[WPOS]
         primitives.acquire_fence()  # pairs with the publishing store in append()
         ahead = wpos - rpos
-        if not 0 <= ahead <= capacity:
+        if not 0 <= ahead <= capacity or wpos > LAST:
             raise damaged(f"{ahead} bytes in a ring of {capacity}")
         if rpos % ALIGN or wpos % ALIGN:
             raise damaged(f"positions {rpos} and {wpos} between frames")
+        self.written_to = wpos
         return ahead
 
     def content(self) -> bytes:
@@ -198,9 +205,9 @@ class ByteRing(Ring):
         words = self.words
         rpos = words[RPOS]
         after = rpos + ALIGN + ((self.size + ALIGN - 1) & -ALIGN)
-        words[R_BYTES] += self.size
+        words[R_BYTES] = (words[R_BYTES] + self.size) & WORD
         primitives.release_fence()  # gives the bytes away: pairs with the loads of RPOS above
-        words[RPOS] = after
+        words[RPOS] = after & WORD
         return rpos
 
     # --- under both locks ------------------------------------------------------------------------

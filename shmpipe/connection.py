@@ -59,8 +59,9 @@ class Connection:
     receiving call; the TimeoutError has its length in bytes as ``kept``.  Out of time, a call takes
     what is in the pipe, and no more than the pipe holds.)
 
-    OSError "handle is closed": after ``close()``.  OSError "connection is write-only" or
-    "connection is read-only": the wrong end of a one-way pipe.
+    OSError "handle is closed": after ``close()``, also from a call that another thread is asleep in
+    then.  OSError "connection is write-only" or "connection is read-only": the wrong end of a
+    one-way pipe.
     """
 
     def __init__(
@@ -97,7 +98,8 @@ class Connection:
     def _check_lent(self) -> None:
         for part in (self._sender, self._receiver):
             loan = None if part is None else part.turn.loan()
-            if loan is not None and loan.connection is self:
+            # (One that waits for space in another thread has nothing lent yet.)
+            if loan is not None and loan.connection is self and loan.has_begun():
                 raise BufferError("cannot close a connection while a message is lent")
 
     # (What is needed is loaded first: another thread may close the end after the check.)
@@ -604,7 +606,7 @@ def Pipe(
     for locks in kept:
         control.first_settings(locks.ring, pages, threshold, policy)
         locks.ring.view[PAGES] = min(pages, FIRST_PAGES)
-    left, right = doorbells(closed_handle)
+    left, right = doorbells(closed_handle, True)
     segment.name_doors(left.lend().fileno(), right.lend().fileno())
     first = Connection(segment, left, 0, 1 if duplex else -1, spin)
     return first, Connection(segment, right, 1 if duplex else -1, 0, spin)
@@ -623,7 +625,7 @@ def _rebuild(
     received = owned(memory.detach)
     sock = adopted(socket.detach)
     segment = Segment.attach(received, closed_handle)
-    connection = Connection(segment, Doorbell(sock, closed_handle), inward, outward, spin)
+    connection = Connection(segment, Doorbell(sock, closed_handle, True), inward, outward, spin)
     segment.keep(received)
     connection._readable, connection._writable = readable, writable
     return connection

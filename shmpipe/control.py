@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 
-from .locking import SideLock
+from .locking import SideLock, standstill
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -76,7 +76,7 @@ def check_growth(pages: int, max_pages: int) -> None:
         )
 
 
-def enter_both(reader: SideLock, writer: SideLock, deadline: float | None = None) -> None:
+def enter_both(reader: SideLock, writer: SideLock, deadline: float | None) -> None:
     """Keep readers and writers out; always in this order.  TimeoutError as ``SideLock.enter``."""
     reader.enter(deadline)
     try:
@@ -100,15 +100,13 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
     ring = side.ring
     pages = round_size(arg)
     reader, writer = side.locks.reader, side.locks.writer
-    enter_both(reader, writer)
+    enter_both(reader, writer, standstill())
     try:
-        if pages > side.ring.view[LIMIT]:
+        if pages > ring.limit():
             check_growth(pages, max_pages)
-        if side.ring.view[WRITE_PAGES] > pages:
-            raise OSError(
-                errno.EBUSY,
-                f"the write size is {side.ring.view[WRITE_PAGES]} pages: more than {pages}",
-            )
+        threshold = side.ring.view[WRITE_PAGES]
+        if threshold > pages:
+            raise OSError(errno.EBUSY, f"the write size is {threshold} pages: more than {pages}")
         ring.resize(ring.pages_at(pages))
         side.ring.view[LIMIT] = pages
         woken = ring.used_now() < pages
@@ -124,9 +122,9 @@ def set_size(side: Side, arg: int, max_pages: int) -> int:
 
 def set_write_size(side: Side, arg: int) -> int:
     reader, writer = side.locks.reader, side.locks.writer
-    enter_both(reader, writer)
+    enter_both(reader, writer, standstill())
     try:
-        threshold = side.ring.view[WRITE_PAGES] = round_write_size(arg, side.ring.view[LIMIT])
+        threshold = side.ring.view[WRITE_PAGES] = round_write_size(arg, side.ring.limit())
     finally:
         leave_both(reader, writer)
     side.level_changed()
@@ -137,11 +135,11 @@ def command(side: Side, flags: int, access: int, cmd: int, arg: int, max_pages: 
     """fcntl() on an end: ``flags`` is the word of its O_NONBLOCK, ``access`` its access mode."""
     words = side.ring.view
     simple: dict[int, Callable[[], int]] = {
-        F_GETPIPE_SZ: lambda: words[LIMIT] << PAGE_SHIFT,
-        F_GETPIPE_WRITE_SZ: lambda: words[WRITE_PAGES] << PAGE_SHIFT,
+        F_GETPIPE_SZ: lambda: side.ring.limit() << PAGE_SHIFT,
+        F_GETPIPE_WRITE_SZ: lambda: min(words[WRITE_PAGES], side.ring.limit()) << PAGE_SHIFT,
         F_SETPIPE_SZ: lambda: set_size(side, arg, max_pages),
         F_SETPIPE_WRITE_SZ: lambda: set_write_size(side, arg),
-        F_GETFL: lambda: access | words[flags],
+        F_GETFL: lambda: access | (words[flags] & os.O_NONBLOCK),
     }
     if cmd == F_SETFL:  # access mode and creation flags are ignored, as by the kernel
         words[flags] = arg & os.O_NONBLOCK
@@ -169,7 +167,7 @@ def request(side: Side, number: int) -> int:
     if number != FIONREAD:
         raise OSError(errno.ENOTTY, f"ioctl {number:#x} is not one for a pipe (FIONREAD is)")
     reader, writer = side.locks.reader, side.locks.writer
-    enter_both(reader, writer)
+    enter_both(reader, writer, standstill())
     try:
         return side.ring.unread()
     finally:

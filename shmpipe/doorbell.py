@@ -90,21 +90,30 @@ def adopted(detach: Callable[[], int]) -> Socket:
     return _sockets(islice(iter(detach, None), 1))[0]
 
 
-def doorbells(closed: Callable[[], Exception]) -> tuple[Doorbell, Doorbell]:
-    """A connected pair; ``closed`` makes the error of a call on a closed end."""
+def doorbells(
+    closed: Callable[[], Exception], ends_calls: bool = False
+) -> tuple[Doorbell, Doorbell]:
+    """A connected pair; for the other arguments see ``Doorbell``."""
     pair: Iterator[Any] = chain.from_iterable(iter(_socket.socketpair, None))
     left, right = _sockets(map(_socket.socket.detach, islice(pair, 2)))
-    return Doorbell(left, closed), Doorbell(right, closed)
+    return Doorbell(left, closed, ends_calls), Doorbell(right, closed, ends_calls)
 
 
 class Doorbell:
     """One end's socket, and what is made from it when somebody watches."""
 
-    def __init__(self, sock: Socket, closed: Callable[[], Exception]) -> None:
+    def __init__(
+        self, sock: Socket, closed: Callable[[], Exception], ends_calls: bool = False
+    ) -> None:
+        """``closed`` makes the error of a call on a closed end; ``ends_calls``: also of one that
+        is asleep when another thread closes it.
+        """
         # Whatever socket.setdefaulttimeout() says; every call below is non-blocking by itself.
         sock.setblocking(True)
         self.sock: Socket | None = sock  # None: this end is closed
         self.closed = closed
+        self.ends_calls = ends_calls
+        self._closings: Living[Descriptor] = Living()  # for the calls that are asleep, by id
         self._held: list[Socket] = []  # once for every call that keeps it open
         self._watch: tuple[select.epoll, Descriptor] | None = None  # with the eventfd
         self._bell_rung = False
@@ -252,9 +261,18 @@ class Doorbell:
         """Poll this end's socket, and others beside it; the caller holds it."""
         return poll_fd(self._open_one().fileno(), events, seconds, others)
 
+    def closing(self) -> Descriptor:
+        """What becomes readable when this process closes the end, for a call that will sleep.
+
+        It looks whether that has happened already once it has this.
+        """
+        made = owned(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        return self._closings.add(id(made), made)
+
     def hold(self) -> None:
         """Until ``let_go()``, the socket stays open: as with the kernel's pipe, a call that is
-        asleep keeps its end, and finishes with it although another thread has closed it.
+        asleep keeps its end, and finishes with it although another thread has closed it.  (On a
+        connection it needs the end for as long as it takes to notice.)
         """
         self._held.append(self._open_one())
 
@@ -271,6 +289,11 @@ class Doorbell:
         """Give up the descriptors; who is using one finishes with it.  Again: nothing."""
         self.sock = None
         self._watch = None
+        for closing in self._closings.all():
+            try:
+                os.eventfd_write(closing.fileno(), 1)
+            except (OSError, ValueError):
+                pass  # that call has just woken
 
     def _after_fork(self, alone: bool) -> None:
         """In the child, calls that other threads of the parent are in do not go on.
@@ -278,6 +301,7 @@ class Doorbell:
         But their references stay for good, so those must not be owners.
         """
         self._shared = True
+        self._closings = Living()
         if not alone:
             held, self._held = self._held, []
             sock = self.sock

@@ -30,7 +30,8 @@ from .living import Living
 File = tuple[int, int, int]  # device, inode and a mark
 _PRIVATE = os.O_CLOEXEC | os.O_APPEND  # by which a description is known that is only for locking
 _BEHIND = 1 << 40  # the byte a record lock is on lies far behind the end of any segment
-_AGAIN = 0.001  # seconds between tries for a record lock; waiting for one finds false deadlocks
+_AGAIN = 0.001  # seconds between tries: a wait for a flock has no limit, one for a record lock
+# finds deadlocks where there are none
 
 
 class _Guard:
@@ -41,8 +42,8 @@ class _Guard:
         self.descriptor: Descriptor | None = None
         self.private = True
 
-    def lock(self, memory: Descriptor) -> None:
-        """Nothing new if this guard has the lock."""
+    def lock(self, memory: Descriptor, deadline: float | None) -> None:
+        """Nothing new if this guard has the lock.  TimeoutError: others had it at ``deadline``."""
         guard = self.descriptor
         if guard is None:
             try:
@@ -51,22 +52,34 @@ class _Guard:
                 guard = owned(os.dup, memory.fileno())
                 self.private = False
             self.descriptor = guard
-        if self.private:
+        if self.private and deadline is None:
             fcntl.flock(guard.fileno(), fcntl.LOCK_EX)
             return
         while True:
             try:
-                fcntl.lockf(guard.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _BEHIND)
+                if self.private:
+                    fcntl.flock(guard.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                else:
+                    fcntl.lockf(guard.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _BEHIND)
                 return
             except BlockingIOError:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise TimeoutError(
+                        "timed out: another process keeps the segment locked"
+                    ) from None
                 time.sleep(_AGAIN)
 
 
 _inside: Living[_Guard] = Living()  # by (file, thread)
 
 
-def exclusively(memory: Descriptor, file: File, act: Callable[[], None]) -> None:
-    """Call ``act`` while nobody else is in here for the file ``memory``, which ``file`` names."""
+def exclusively(
+    memory: Descriptor, file: File, act: Callable[[], None], deadline: float | None
+) -> None:
+    """Call ``act`` while nobody else is in here for the file ``memory``, which ``file`` names.
+
+    TimeoutError: others were at ``deadline``.
+    """
     whose = file, threading.get_ident()
     guard = _inside.get(whose)
     mine = None
@@ -74,7 +87,9 @@ def exclusively(memory: Descriptor, file: File, act: Callable[[], None]) -> None
         if guard is None or (guard.descriptor is not None and guard.descriptor.closed):
             mine = guard = _Guard(file)
             _inside.put(whose, guard)  # before there is anything that a child could inherit
-        guard.lock(memory)  # also a handler: it may have come just before its thread did this
+        guard.lock(
+            memory, deadline
+        )  # also a handler: it may have come just before its thread did this
         act()
     finally:
         locked = None if mine is None else mine.descriptor

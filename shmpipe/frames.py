@@ -21,8 +21,9 @@ Invariants: a process may be killed, or interrupted by a handler that raises, at
 * While W_OPEN is set at least the 8 bytes of an ABORT stay free (resizing respects that, too), so
   closing never has to wait.  If they are not free, the ABORT has been published already.
 * R_KEEPER (readers' lock and turn) names the process that has a part of a stream: from before the
-  BEGIN is taken until after the last PART is.  Only that process goes on with it.  The others wait
-  while it lives; once it is gone, or has closed its end, the stream is lost, and is counted.
+  BEGIN is taken until after the last PART is; R_BEGAN says where that BEGIN is, or was.  Only that
+  process goes on with it.  The others wait while it lives; once it is gone, or has closed its end,
+  the stream is lost, and is counted, unless its BEGIN is still there.
 * A PART in front that nobody has the beginning of belongs to a lost stream: it is skipped.
 * A stream is delivered when all its parts are there; otherwise it is dropped, and counted.
 """
@@ -60,8 +61,14 @@ def remaining(deadline: float | None) -> float | None:
     return None if deadline is None else deadline - time.monotonic()
 
 
-def close_stream(ring: ByteRing) -> None:
-    """Close off the stream that a sender has left unfinished; under the writers' lock."""
-    if ring.view[W_OPEN]:
+def close_stream(ring: ByteRing) -> bool:
+    """Close off the stream that a sender has left unfinished; under the writers' lock.
+
+    False: there is none.
+    """
+    unfinished = bool(ring.view[W_OPEN])
+    if unfinished:
         ring.append(ABORT, b"", 0)  # where there is no space for it, it is there
-        ring.view[W_OPEN] = 0  # not before: whoever dies in between leaves an idle one more
+        # Not before: whoever dies in between leaves an idle one more.
+        ring.view[W_OPEN] = 0  # step: close-open-last (early)
+    return unfinished

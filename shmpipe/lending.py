@@ -24,8 +24,9 @@ from typing import Any
 from . import identity
 from .bytering import ByteRing
 from .frames import DATA
+from .locking import standstill
 from .messages import plain
-from .primitives import cut_off
+from .primitives import WOKEN, cut_off
 from .receiving import Receiver
 from .segment import (
     ALIGN,
@@ -38,6 +39,7 @@ from .segment import (
     RD_TURN_BY,
     READS,
     UNPLUG,
+    WORD,
     WPOS,
     WR_ARM,
     WR_LENT,
@@ -45,9 +47,10 @@ from .segment import (
     WR_TURN_BY,
     WR_WATCH,
     WRITES,
+    damaged,
 )
 from .sending import Sender, broken_pipe
-from .waiting import NOT
+from .waiting import NOT, go_on
 
 _OTHER = object()  # in front is what does not lie in the ring as one message
 
@@ -64,6 +67,8 @@ class Window:
 
     def view(self, at: int, size: int) -> memoryview:
         """``size`` bytes from ring position ``at`` on."""
+        if size > self.size:
+            raise damaged(f"a message of {size} bytes in a ring of {self.size}")
         start = at & (self.size - 1)
         return memoryview(self._map)[start : start + size]
 
@@ -112,7 +117,10 @@ class Loan:
             self._view = self._begin()
         except BaseException as error:
             self._give_back()
-            if not isinstance(error, (EOFError, TimeoutError)):
+            if isinstance(error, TimeoutError):
+                # A wake that it has had.  # step: lend-late-pass-on
+                self._part.side.pass_on(True, False)
+            elif not isinstance(error, EOFError):
                 self._part.side.recover(NOT)
             raise
         return self._view
@@ -133,6 +141,10 @@ class Loan:
             self._give_back()
         if used and kind is None:
             raise BufferError("something still refers to a message whose block has ended")
+
+    def has_begun(self) -> bool:
+        """Whether its block was entered."""
+        return self._view is not None
 
     def _take_back(self, view: memoryview) -> bool:
         """End the view; whether something still refers to it."""
@@ -157,7 +169,8 @@ class Loan:
                 self._end(well)
             finally:
                 self._give_back()
-            self._wake()
+            # Behind the loan's end: who waits for that looks whether it is over.
+            self._wake()  # step: lend-wake-last (early)
         except BaseException:
             self._part.side.recover(NOT)  # gives the wakes that may be owed
             raise
@@ -166,16 +179,18 @@ class Loan:
         turn, words = self._part.turn, self._words
         turn.enter(self._deadline)
         self._has_turn = True
+        self._part.side.still_open(WOKEN)  # it may have waited for long
         turn.lent = weakref.ref(self)
-        words[self._by] = identity.token
+        words[self._by] = identity.token  # step: lend-turn
         words[self._lent] = 0  # a dead predecessor's
 
     def _give_back(self) -> None:
         if self._has_turn and identity.token == self._token:
             turn = self._part.turn
             turn.lent = None  # first: interrupted from here on, the turn is one left behind
-            self._words[self._lent] = 0
-            self._words[self._by] = 0
+            # Before the turn goes: the next borrower's names must not be taken away.
+            self._words[self._lent] = 0  # step: lend-over-first (late 3)
+            self._words[self._by] = 0  # step: lend-turn-over-first (late 2)
             self._has_turn = False
             turn.let_go()
 
@@ -212,12 +227,11 @@ class Received(Loan):
     def _begin(self) -> memoryview:
         receiver, side = self._part, self._part.side
         while True:
+            if self._slept:
+                go_on(self._deadline)
             found = self._look()
             if found is _OTHER:
-                view = self._copied()
-                if self._slept:
-                    side.pass_on(True, False)
-                return view
+                return self._copied()
             if found is not None:
                 size, at, pages = found
                 view = _window(receiver, pages).view(at, size)
@@ -226,11 +240,12 @@ class Received(Loan):
                 raise TimeoutError("timed out waiting for a message")
             self._slept = True
             if self._words[RD_TURN_BY]:
+                # step: lend-wait-pass-on
                 side.pass_on(True, False)  # the wake may have been for who has the turn
 
     def _copied(self) -> memoryview:
         """It does not lie in the ring as one message of this kind."""
-        return memoryview(plain(self._part.receive(None, self._deadline)))
+        return memoryview(plain(self._part.receive(None, self._deadline, None, self._slept)))
 
     def _look(self) -> Any:
         """Borrow the first message: (size, where, pages of the ring); None: there is none yet."""
@@ -247,7 +262,7 @@ class Received(Loan):
                     found = _OTHER
                     if ring.kind == self._kind:
                         found = ring.size, ring.at, ring.pages()
-                        words[RD_LENT] = identity.token
+                        words[RD_LENT] = identity.token  # step: lend-mark
             finally:
                 lock.release()
                 lock.leave()
@@ -260,13 +275,12 @@ class Received(Loan):
         """Received is received, however the block ends."""
         receiver, side, words = self._part, self._part.side, self._words
         lock, ring = receiver.lock, receiver.ring
-        lock.enter()
+        lock.enter(standstill())
         try:
             ring.front()  # others may have looked at further frames
             self._before = ring.consume()
-            words[READS] += 1
-            words[RD_LENT] = 0
-            side.settle(not side.has_data(), self._slept)
+            words[READS] = (words[READS] + 1) & WORD
+            side.settle(not side.has_data(), self._slept)  # step: lend-settle
         finally:
             lock.release()
             lock.leave()
@@ -274,12 +288,13 @@ class Received(Loan):
     def _wake(self) -> None:
         side, words = self._part.side, self._words
         if words[WR_ARM] != words[WR_RUNG] or words[PLUG] != words[UNPLUG]:
-            if words[PAGES] < words[LIMIT]:
+            if words[PAGES] < words[LIMIT]:  # step: lend-grow-wake (never)
                 side.resized()  # who waits may let the ring grow now, with whatever is free
             else:
+                # step: lend-wake
                 side.wake_writers(self._part.ring.freed_since(self._before))
         if self._slept:
-            side.pass_on(True, False)
+            side.pass_on(True, False)  # step: lend-pass-on
 
 
 class Reserved(Loan):
@@ -304,25 +319,26 @@ class Reserved(Loan):
         self._take_turn()
         sender.wait_for_space(self._size, self._deadline)
         # Nobody else moves WPOS, or resizes, as long as the turn is ours and WR_LENT tells so.
-        return _window(sender, words[PAGES]).view(words[WPOS] + ALIGN, self._size)
+        return _window(sender, sender.ring.pages()).view(words[WPOS] + ALIGN, self._size)
 
     def _end(self, well: bool) -> None:
         sender, side, words = self._part, self._part.side, self._words
         lock = sender.lock
-        lock.enter()
+        lock.enter(standstill())
         try:
-            if well and side.others_gone(False):
+            if well and side.others_gone(False):  # step: reserve-hangup (never)
                 raise broken_pipe()
             if well:
                 sender.ring.publish(self._kind, self._size)
-                words[WRITES] += 1
+                words[WRITES] = (words[WRITES] + 1) & WORD
             if words[WR_WATCH]:
-                side.settle(False)
+                side.settle(False)  # step: reserve-settle
         finally:
             lock.release()
             lock.leave()
 
     def _wake(self) -> None:
         side = self._part.side
+        # no step: without it watchers are rung for nothing where nothing was sent
         if side.has_data():
-            side.wake_readers()
+            side.wake_readers()  # step: reserve-wake

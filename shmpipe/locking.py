@@ -59,10 +59,12 @@ from .segment import (
     WR_WAIT,
     Segment,
     all_segments,
+    damaged,
 )
 
 ONE_COPY = 0.005  # seconds: more than it takes to copy what a ring holds
 PATIENCE = 0.1  # seconds between looks at who may hold the lock
+STANDSTILL = 0.4  # seconds that a call waits for a lock, if it has no time limit and must not wait
 _FIRST_NAP, _LONGEST_NAP = 20e-6, 1e-3  # seconds between tries for a side lock
 _DOORS = {RD_TURN: RD_TURN_DOOR, WR_TURN: WR_TURN_DOOR}
 _STILL = 0.005  # seconds between the two looks; a store is visible within microseconds
@@ -76,10 +78,11 @@ class SideLock(Semaphore):
     ring: int
     index: int  # of this lock among those of the segment
     numbers: memoryview
+    word: memoryview  # the semaphore's
     mine: int  # where this process's number is; -1: it has no place yet
     door: Semaphore | None  # a turn is held for long: who waits for it sleeps here
     local: Any  # a ThreadLock, which knows its thread
-    since: float  # when a call with no time to wait for it found it taken, first; 0.0: none has
+    look: float  # when to look for the dead, if calls go on finding it taken; 0: they do not
     owed: bool  # this process has taken the lock over, and has not made the repair yet
     lent: Any  # a turn: weakly, the loan that this process has it for; None: it has none
     # The open sides in this process that act under this lock, by id.  One of them is told when this
@@ -97,10 +100,12 @@ class SideLock(Semaphore):
         self.ring = ring
         self.index = ring * len(_LOCKS) + _LOCKS.index(word)
         self.numbers = primitives.as_numbers(segment.places.numbers)
+        self.window = segment.lock_word(ring, word)
+        self.word = primitives.as_words(self.window)
         self.mine = -1
         self.local = ThreadLock()
         self.door = segment.semaphore(ring, _DOORS[word]) if word in _DOORS else None
-        self.since = 0.0
+        self.look = 0.0
         self.owed = False
         self.lent = None
         self.sides = Living()
@@ -110,7 +115,8 @@ class SideLock(Semaphore):
 
         TimeoutError: ``time.monotonic()`` has reached ``deadline``, and whoever has the lock has
         had ONE_COPY to go on.  RuntimeError: this thread is inside already (this is a signal
-        handler or a finalizer).  OSError EBUSY: this thread has it for a loan.
+        handler or a finalizer).  OSError EBUSY: this thread has it for a loan.  EBADMSG: somebody
+        has overwritten it.
         """
         local = self.local
         if local._is_owned() or not local.acquire(False):
@@ -119,7 +125,9 @@ class SideLock(Semaphore):
         # (Compiled, an ``except`` here would cost every message more than this does.)
         try:
             if self.mine < 0:
-                self._arrive()
+                self._arrive(deadline)
+            if self.word[0] > 1:  # nobody sleeps on it, so its upper half is 0
+                raise damaged("a lock")
             # step: odd-first (late)
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
             if not self.acquire(False):
@@ -129,20 +137,23 @@ class SideLock(Semaphore):
             if not entered:
                 self._clear_up()
 
-    def _arrive(self) -> None:
+    def _arrive(self, deadline: float | None) -> None:
         """This process is going to take the lock for the first time."""
-        self.mine = self.segment.place(self.index)
+        self.mine = self.segment.place(self.index, _at_least_a_moment(deadline))
         for side in self.sides.all()[:1]:
             side.arrived()
 
-    def enter_soon(self) -> bool:
+    def enter_soon(self, seconds: float = PATIENCE) -> bool:
         """Take the lock to put something right; False: its holder has stood still for too long.
 
-        (It may be stopped.  No call may hang for that after its own time is up.)
+        (It may be stopped.  No call may hang for that after its own time is up.)  False also
+        without a descriptor to find out whether the holder lives: the call ends by another error.
         """
         try:
-            self.enter(time.monotonic() + PATIENCE)
-        except TimeoutError:
+            self.enter(time.monotonic() + seconds)
+        except OSError as error:  # TimeoutError is one
+            if error.errno == errno.EBADMSG:
+                raise
             return False
         return True
 
@@ -164,11 +175,14 @@ class SideLock(Semaphore):
         """Wait for another process."""
         deadline = _at_least_one_copy(deadline)
         nap = _FIRST_NAP
-        began = time.monotonic()
-        # Calls that never wait for so long have to find out about a dead holder all the same.
-        look = (self.since or began) + PATIENCE
+        late = False
+        if not self.look:
+            self.look = time.monotonic() + PATIENCE
         while True:
-            self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER  # even: not ours
+            # Even, as it is not ours.  # step: even-asleep
+            self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER
+            if late:
+                raise TimeoutError("timed out waiting for another call on the same end")
             if self.door is not None:
                 patience = PATIENCE if deadline is None else deadline - time.monotonic()
                 self.door.wait(min(PATIENCE, max(patience, 0)))
@@ -176,22 +190,22 @@ class SideLock(Semaphore):
                 time.sleep(nap)
                 nap = min(2 * nap, _LONGEST_NAP)
             now = time.monotonic()
-            if now >= look:
-                self.segment.exclusively(self._look_for_the_dead)
-                self.since = time.monotonic()
-                look = self.since + PATIENCE
-            elif deadline is not None and now >= deadline:
-                self.since = self.since or began
-                raise TimeoutError("timed out waiting for another call on the same end")
+            late = deadline is not None and now >= deadline
+            if now >= self.look:  # late or not: calls that are short may be all there are
+                try:
+                    self.segment.exclusively(self._look_for_the_dead, now + PATIENCE)
+                except TimeoutError:
+                    pass  # somebody else is at it, or keeps us from it
+                self.look = time.monotonic() + PATIENCE
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER  # step: odd-again
             if self.acquire(False):
-                self.since = 0.0
+                self.look = 0.0
                 return
 
     def _look_for_the_dead(self) -> None:
         """Post the semaphore if it is lost, and make everybody look who may be owed a wake."""
         counts, lost = self._dead_holders()
-        if not lost:
+        if lost is None:
             return
         time.sleep(_STILL)
         # First the try, then the look: who gets the lock between the two must be seen.
@@ -210,15 +224,17 @@ class SideLock(Semaphore):
         for word in (RD_WAIT, WR_WAIT):
             self.segment.semaphore(self.ring, word).release()
 
-    def _dead_holders(self) -> tuple[list[int], list[int]]:
+    def _dead_holders(self) -> tuple[list[int], list[int] | None]:
         """How often each process has had the lock, and which numbers of the dead are odd.
 
-        The second list is empty also if somebody alive may have it, or be just trying.
+        None instead of these: somebody alive may have it, or be just trying.  (If nobody's number
+        is odd, nobody has the lock; should it be taken, somebody else has overwritten it.)
         """
         numbers = self.segment.places.numbers_of(self.index)
         odd = [(token, at) for token, at in numbers if self.numbers[at] & 1]
         alive = any(identity.is_alive(token) for token, _ in odd)
-        return [self.numbers[at] >> 1 for _, at in numbers], [] if alive else [at for _, at in odd]
+        counts = [self.numbers[at] >> 1 for _, at in numbers]
+        return counts, None if alive else [at for _, at in odd]
 
     def left_behind(self) -> None:
         """A call ends by an exception that may have come while it held the lock: clear up."""
@@ -288,6 +304,16 @@ _NUMBER = (1 << 32) - 1
 def lent_out() -> OSError:
     """The error for what has to wait for the end of the caller's own block."""
     return OSError(errno.EBUSY, "a message is lent: its block has to end first")
+
+
+def standstill() -> float:
+    """The deadline for a lock that a call needs which must not wait, and has no time limit."""
+    return time.monotonic() + STANDSTILL
+
+
+def _at_least_a_moment(deadline: float | None) -> float | None:
+    """Places are given one by one: a first call waits for those before it."""
+    return None if deadline is None else max(deadline, time.monotonic() + PATIENCE)
 
 
 def _at_least_one_copy(deadline: float | None) -> float | None:

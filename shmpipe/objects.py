@@ -17,13 +17,17 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
+import pickletools  # here: an import that fails later would cost a message
 import struct
+from collections.abc import Iterator
+from functools import lru_cache
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from .assembling import Assembly
 from .frames import DATA, OBJECT
-from .ring import damaged
+from .primitives import AT_ONCE
+from .segment import damaged
 
 OUT_OF_BAND = 8192
 """Bytes from which on a buffer that offers itself (a NumPy array's, a PickleBuffer) goes beside."""
@@ -33,6 +37,7 @@ ARRAY_MAGIC = b"\x93ndarray"  # no pickle begins like this
 _FIRST_TWO = 16  # bytes of the two numbers that say how long the rest of the head is
 _PROTOCOL = 5
 _NEXT_BUFFER, _READONLY_BUFFER = b"\x97", b"\x98"
+_NEXT, _READONLY, _FRAME, _STOP = 0x97, 0x98, 0x95, ord(".")
 _BYTEARRAY8, _BINBYTES, _BINBYTES8 = b"\x96", b"B", b"\x8e"
 
 
@@ -154,7 +159,7 @@ class Message(Assembly):
         super().__init__(size)
         self.pickle: Any = b""
         self.buffers: list[Any] = []
-        self._head = b""  # the numbers in front, as far as they have come
+        self._head = bytearray()  # the numbers in front, as far as they have come
         self._places: list[tuple[int, int, Any]] | None = None  # (start, end, where to)
         self._next = 0  # the first place that is not full yet
 
@@ -187,23 +192,28 @@ class Message(Assembly):
         return self
 
     def _read_head(self, piece: memoryview, position: int) -> None:
-        head = _filled(self._head, _FIRST_TWO, piece, position)
+        head = self._head
+        _fill(head, _FIRST_TWO, piece, position)
         if len(head) >= _FIRST_TWO:
             count = int.from_bytes(head[:8], "little")
-            if count > self.size // 8:
+            if count > 1 + self.size // OUT_OF_BAND:  # (an array may be small)
                 raise damaged(f"a message of {self.size} bytes with {count} buffers")
             size = _FIRST_TWO + 8 * count
-            head = _filled(head, size, piece, position)
+            _fill(head, size, piece, position)
             if len(head) == size:
                 self._lay_out(struct.unpack(f"<{count + 2}Q", head))
-        self._head = head
 
     def _lay_out(self, numbers: tuple[int, ...]) -> None:
-        """Make room for the pickle and the buffers."""
+        """Make room for the pickle and the buffers.
+
+        A message is as large as it says only when all of it is there.  So for one that says it is
+        very large the room grows with what comes.
+        """
+        prepared = self.size <= AT_ONCE
         at = 8 * len(numbers)
         if not 0 < numbers[1] <= self.size:
             raise damaged(f"a message of {self.size} bytes with a pickle of {numbers[1]}")
-        pickled = bytearray(numbers[1])
+        pickled = bytearray(numbers[1] if prepared else 0)
         places: list[tuple[int, int, Any]] = [(at, at + numbers[1], pickled)]
         for word in numbers[2:]:
             size = word >> 1
@@ -211,7 +221,8 @@ class Message(Assembly):
             start += -start % ALIGNMENT
             if start + size > self.size:
                 raise damaged(f"a message of {self.size} bytes with a part of {size} at {start}")
-            places.append((start, start + size, self.room(size, bool(word & 1))))
+            room = self.room(size if prepared else 0, bool(word & 1))
+            places.append((start, start + size, room))
         if places[-1][1] != self.size:
             raise damaged(f"a message of {self.size} bytes whose parts make {places[-1][1]}")
         self.pickle = pickled
@@ -236,34 +247,82 @@ class Message(Assembly):
     def in_band(self) -> bytes:
         """The same object as one plain pickle, without unpickling it.
 
-        Frames are left out: they are optional, and their lengths would no longer be right.
+        Frames are left out: they are optional, and their lengths would no longer be right.  OSError
+        EBADMSG: what should be a pickle is none.
         """
         if self.pickle.startswith(ARRAY_MAGIC):
             return pickle.dumps(self.load(), _PROTOCOL)
-        import pickletools  # rarely needed, and slow to import
-
+        pickled, buffers = memoryview(self.pickle), iter(self.buffers)
         out: list[Any] = []
-        buffers = iter(self.buffers)
-        operations = list(pickletools.genops(bytes(self.pickle)))
-        ends = [position for _, _, position in operations[1:]] + [len(self.pickle)]
         pending: Any = None
-        for (opcode, _, position), end in zip(operations, ends, strict=True):
-            code = opcode.code.encode("latin-1")
-            assert position is not None and end is not None
-            if pending is not None and code != _READONLY_BUFFER:
-                out += (_BYTEARRAY8, len(pending).to_bytes(8, "little"), pending)
-            if code == _NEXT_BUFFER:
-                pending = next(buffers)
+        start = 0  # of what has not been copied yet
+        for code, at, end in operations(self.pickle):
+            if pending is not None:
+                readonly = code == _READONLY
+                out += (_BINBYTES8 if readonly else _BYTEARRAY8, len(pending).to_bytes(8, "little"))
+                out.append(pending)
+                pending = None
+                if readonly:
+                    start = end
+                    continue
+            if code == _NEXT:
+                pending = next(buffers, None)
+                if pending is None:
+                    raise damaged("a pickle with more buffers than were sent")
+            elif code != _FRAME:
                 continue
-            if code == _READONLY_BUFFER and pending is not None:
-                out += (_BINBYTES8, len(pending).to_bytes(8, "little"), pending)
-            elif opcode.name != "FRAME":
-                out.append(self.pickle[position:end])
-            pending = None
+            out.append(pickled[start:at])
+            start = end
+        out.append(pickled[start:])
         return b"".join(out)
 
 
-def _filled(head: bytes, size: int, piece: memoryview, position: int) -> bytes:
-    """``head`` with what is missing of ``size`` bytes, as far as ``piece`` has it."""
+def operations(pickled: bytearray) -> Iterator[tuple[int, int, int]]:
+    """(opcode, where it is, where the next one is) of a pickle, up to STOP; nothing is decoded."""
+    lengths = _lengths()
+    at, size = 0, len(pickled)
+    while at < size:
+        code = pickled[at]
+        length = lengths[code]
+        end = at + 1
+        if length is None:
+            raise damaged(f"a pickle with an opcode {code}")
+        fixed, prefix, lines = length
+        if prefix:
+            fixed += int.from_bytes(pickled[end : end + prefix], "little")
+        end += fixed
+        for _ in range(lines):
+            end = pickled.find(b"\n", end) + 1 or size + 1
+        if end > size:
+            break
+        yield code, at, end
+        if code == _STOP:
+            return
+        at = end
+    raise damaged("a pickle without an end")
+
+
+@lru_cache(maxsize=1)
+def _lengths() -> list[tuple[int, int, int] | None]:
+    """Of what follows each opcode: bytes, of which the first so many say how many more; lines."""
+    found: list[tuple[int, int, int] | None] = [None] * 256
+    for opcode in pickletools.opcodes:
+        count = opcode.arg.n if opcode.arg else 0
+        prefix = {
+            pickletools.TAKEN_FROM_ARGUMENT1: 1,
+            pickletools.TAKEN_FROM_ARGUMENT4: 4,
+            pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+            pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+        }.get(count, 0)
+        lines = 0
+        if opcode.arg and count == pickletools.UP_TO_NEWLINE:
+            lines = 2 if opcode.arg.name.endswith("_pair") else 1
+        found[ord(opcode.code)] = prefix or max(count, 0), prefix, lines
+    return found
+
+
+def _fill(head: bytearray, size: int, piece: memoryview, position: int) -> None:
+    """Put into ``head`` what is missing of ``size`` bytes, as far as ``piece`` has it."""
     at = len(head)
-    return head + bytes(piece[at - position : size - position]) if at < size else head
+    if at < size:
+        head += piece[at - position : size - position]

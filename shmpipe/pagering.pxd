@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 from .primitives cimport Words
 from .ring cimport Ring
 
-cdef uint64_t MASK, PAGE
+cdef uint64_t MASK, PAGE, WORD
 cdef int PAGE_SHIFT, R_BYTES, RPOS, SKIP, W_BYTES, WPOS
 
 @cython.final

@@ -6,8 +6,20 @@ stores there.  Kernel rules: fs/pipe.c, pipe_write (merging, fresh slots) and pi
 
 from __future__ import annotations
 
-from .ring import Ring, damaged
-from .segment import MASK, PAGE, PAGE_SHIFT, R_BYTES, RPOS, SKIP, W_BYTES, WPOS, Segment
+from .ring import Ring
+from .segment import (
+    MASK,
+    PAGE,
+    PAGE_SHIFT,
+    R_BYTES,
+    RPOS,
+    SKIP,
+    W_BYTES,
+    WORD,
+    WPOS,
+    Segment,
+    damaged,
+)
 
 _FULL = memoryview(bytes(PAGE.to_bytes(4, "little")) * 4096).cast("I")  # slots that are full
 
@@ -43,6 +55,10 @@ class PageRing(Ring):
         if self.ends[page & (pages - 1)] == offset or self.words[SKIP] == rpos:
             return (page + 1) << PAGE_SHIFT
         return rpos
+
+    def limit(self) -> int:
+        """All that it may have it has: it does not grow by itself."""
+        return self.pages()
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -84,7 +100,7 @@ class PageRing(Ring):
             wpos += count
             done += count
         if done:
-            words[W_BYTES] += done
+            words[W_BYTES] = (words[W_BYTES] + done) & WORD
             # Publishes the bytes and the slot table to the load of WPOS in take().
             words[WPOS] = wpos
         return done
@@ -146,7 +162,7 @@ class PageRing(Ring):
         self.freed = used - (
             ((wpos + MASK) >> PAGE_SHIFT) - (rpos >> PAGE_SHIFT) if self.left else 0
         )
-        words[R_BYTES] += got
+        words[R_BYTES] = (words[R_BYTES] + got) & WORD
         # Gives the slots away: pairs with the load of RPOS in put().
         words[RPOS] = rpos
         return result
@@ -180,7 +196,7 @@ class PageRing(Ring):
         if ends[slot + 1 : slot + 1 + count] == _FULL[:count]:  # nearly always all of them
             return count
         full = 0
-        while ends[slot + 1 + full] == PAGE:
+        while full < count and ends[slot + 1 + full] == PAGE:  # they may change under our eyes
             full += 1
         return full
 

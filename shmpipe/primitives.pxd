@@ -17,12 +17,8 @@ cdef extern from *:
     void acquire_fence "shmpipe_acquire" () noexcept nogil
     void release_fence "shmpipe_release" () noexcept nogil
 
-cdef extern from "<semaphore.h>" nogil:
-    ctypedef struct sem_t:
-        pass
-
 cdef class Semaphore:
-    cdef sem_t* place
+    cdef void* place
     cdef int held
     cdef readonly object keep
     cpdef bint acquire(self, bint block=*) except -1

@@ -15,20 +15,30 @@ from cpython.bytes cimport (
 )
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
-from libc.errno cimport EAGAIN, EINTR, ETIMEDOUT
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.errno cimport EINTR, ETIMEDOUT
 from libc.errno cimport errno as c_errno
 from libc.string cimport memcpy
 
 cdef extern from *:
     """
+    #include <errno.h>
+    #include <limits.h>
+    #include <linux/futex.h>
     #include <poll.h>
     #include <semaphore.h>
+    #include <stdatomic.h>
+    #include <stdint.h>
     #include <sys/mman.h>
+    #include <sys/syscall.h>
     #include <time.h>
+    #include <unistd.h>
 
     _Static_assert(sizeof(sem_t) <= 32, "SEM_BYTES is too small for this C library's sem_t");
+    _Static_assert(sizeof(void *) == 8, "a semaphore is one 64-bit word");
 
-    /* sem_post() promises no more than to release, so that what follows it may be loaded before;
+    /* A post promises no more than to release, so that what follows it may be loaded before;
        on x86 its locked instruction is a full barrier. */
     #if defined(__x86_64__) || defined(__i386__)
     #define shmpipe_pause() __builtin_ia32_pause()
@@ -42,32 +52,89 @@ cdef extern from *:
     #endif
     #endif
 
+    /* Semaphores as glibc lays them out on 64-bit machines, whose own functions the interpreted
+       engine calls on the same ones: a word with the value below and the number of sleepers above.
+       The C library's functions are not for memory that somebody else writes to: behind the word
+       lies which kind of futex it is, and with another number there they ask the kernel for another
+       operation, end the process when it refuses, or never come back.  Here nothing but the word is
+       read, each value once, and no loop goes on for as long as somebody else likes. */
+    typedef _Atomic uint64_t shmpipe_semaphore;
+    enum { SHMPIPE_TRIES = 1000 };  /* far more than processes that are at it at the same time */
 
-    /* Since glibc 2.30; weak, so that one binary serves older ones too. */
-    extern int sem_clockwait(sem_t *, clockid_t, const struct timespec *) __attribute__((weak));
+    static inline long shmpipe_futex(void *sem, int operation, unsigned value,
+                                     const struct timespec *until) {
+        uint32_t *half = (uint32_t *)sem;
+    #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        half++;
+    #endif
+        return syscall(SYS_futex, half, operation, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
+    }
 
-    /* The monotonic clock where possible: a sleeper must not oversleep because somebody set the
-       time back. */
-    static int shmpipe_sem_wait(sem_t *sem, double seconds) {
+    static inline int shmpipe_sem_try(void *place) {
+        shmpipe_semaphore *sem = place;
+        uint64_t seen = atomic_load_explicit(sem, memory_order_relaxed);
+        for (int tries = 0; tries < SHMPIPE_TRIES && (uint32_t)seen; tries++)
+            if (atomic_compare_exchange_weak_explicit(sem, &seen, seen - 1, memory_order_acquire,
+                                                      memory_order_relaxed))
+                return 1;
+        return 0;
+    }
+
+    static inline void shmpipe_sem_post(void *place) {
+        shmpipe_semaphore *sem = place;
+        if (atomic_fetch_add_explicit(sem, 1, memory_order_seq_cst) >> 32)
+            shmpipe_futex(place, FUTEX_WAKE, 1, NULL);
+    }
+
+    static inline uint32_t shmpipe_sem_value(void *place) {
+        return (uint32_t)atomic_load_explicit((shmpipe_semaphore *)place, memory_order_relaxed);
+    }
+
+    /* 0: taken; otherwise an error number.  By the monotonic clock: a sleeper must not oversleep
+       because somebody set the time back. */
+    static int shmpipe_sem_wait(void *place, double seconds) {
+        shmpipe_semaphore *sem = place;
+        const uint64_t sleeper = (uint64_t)1 << 32;
         struct timespec until;
-        clockid_t clock = sem_clockwait ? CLOCK_MONOTONIC : CLOCK_REALTIME;
         long long nanoseconds;
-        clock_gettime(clock, &until);
+        uint64_t seen;
+        int tries, number = ETIMEDOUT;
+        if (shmpipe_sem_try(place))
+            return 0;
+        clock_gettime(CLOCK_MONOTONIC, &until);
         nanoseconds = until.tv_nsec + (long long)(seconds * 1e9);
         until.tv_sec += nanoseconds / 1000000000;
         until.tv_nsec = nanoseconds % 1000000000;
-        return sem_clockwait ? sem_clockwait(sem, clock, &until) : sem_timedwait(sem, &until);
+        seen = atomic_fetch_add_explicit(sem, sleeper, memory_order_relaxed) + sleeper;
+        for (tries = 0; tries < SHMPIPE_TRIES; tries++) {
+            if ((uint32_t)seen) {
+                if (atomic_compare_exchange_weak_explicit(sem, &seen, seen - 1 - sleeper,
+                                                          memory_order_acquire,
+                                                          memory_order_relaxed))
+                    return 0;
+                continue;
+            }
+            if (shmpipe_futex(place, FUTEX_WAIT_BITSET, 0, &until) && errno != EAGAIN) {
+                number = errno;
+                break;
+            }
+            seen = atomic_load_explicit(sem, memory_order_relaxed);
+        }
+        atomic_fetch_sub_explicit(sem, sleeper, memory_order_relaxed);
+        return number;
     }
     """
     void pause "shmpipe_pause" () noexcept nogil
     void full_barrier_before_post "shmpipe_before_post" () noexcept nogil
-    int timed_wait "shmpipe_sem_wait" (sem_t*, double) noexcept nogil
+    bint try_semaphore "shmpipe_sem_try" (void*) noexcept nogil
+    void post_semaphore "shmpipe_sem_post" (void*) noexcept nogil
+    uint32_t value_of_semaphore "shmpipe_sem_value" (void*) noexcept nogil
+    int timed_wait "shmpipe_sem_wait" (void*, double) noexcept nogil
 
 cdef extern from "<semaphore.h>" nogil:
+    ctypedef struct sem_t:
+        pass
     int sem_init(sem_t*, int, unsigned int) noexcept
-    int sem_trywait(sem_t*) noexcept
-    int sem_post(sem_t*) noexcept
-    int sem_getvalue(sem_t*, int*) noexcept
 
 cdef extern from "<time.h>" nogil:
     ctypedef int clockid_t
@@ -95,9 +162,11 @@ cdef extern from "<poll.h>" nogil:
     int poll(pollfd*, unsigned long, int) noexcept
 
 cdef extern from "Python.h":
+    int _PyBytes_Resize(PyObject**, Py_ssize_t) except -1
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
 SEM_BYTES = 32
+AT_ONCE = 1 << 26
 WOKEN, TIMED_OUT, INTERRUPTED = 1, 0, -1
 POLLIN, POLLOUT, POLLERR, POLLHUP = 0x01, 0x04, 0x08, 0x10
 ELSEWHERE = 0x10000
@@ -164,7 +233,7 @@ cdef class Semaphore:
     @classmethod
     def at(cls, size_t address, keep):
         cdef Semaphore self = cls.__new__(cls)
-        self.place = <sem_t*>address
+        self.place = <void*>address
         self.keep = keep
         return self
 
@@ -175,11 +244,8 @@ cdef class Semaphore:
     cpdef bint acquire(self, bint block=False) except -1:
         """Take the semaphore if that needs no waiting (``block`` is not offered)."""
         release_fence()  # what was stored before is visible before the semaphore is taken
-        while sem_trywait(self.place):
-            if c_errno == EAGAIN:
-                return False
-            if c_errno != EINTR:
-                raise OSError(c_errno, f"taking a semaphore: {os.strerror(c_errno)}")
+        if not try_semaphore(self.place):
+            return False
         self.held += 1
         return True
 
@@ -187,28 +253,24 @@ cdef class Semaphore:
         """Give it back; a full barrier."""
         self.held -= 1
         full_barrier_before_post()
-        if sem_post(self.place):
-            raise OSError(c_errno, f"posting a semaphore: {os.strerror(c_errno)}")
+        post_semaphore(self.place)
         return 0
 
     cpdef int _count(self) noexcept:
         return self.held
 
     cpdef bint _is_zero(self) noexcept:
-        cdef int value = 0
-        sem_getvalue(self.place, &value)
-        return value <= 0
+        return value_of_semaphore(self.place) == 0
 
     def _after_fork(self):
         self.held = 0
 
     def wait(self, double seconds):
         PyErr_CheckSignals()
-        cdef int result, number
+        cdef int number
         with nogil:
-            result = timed_wait(self.place, seconds)
-            number = c_errno
-        if not result:
+            number = timed_wait(self.place, seconds)
+        if not number:
             return WOKEN
         if number == ETIMEDOUT:
             return TIMED_OUT
@@ -216,6 +278,9 @@ cdef class Semaphore:
             PyErr_CheckSignals()
             return INTERRUPTED
         raise OSError(number, f"waiting for a semaphore: {os.strerror(number)}")
+
+
+Sleepable = Semaphore
 
 
 cdef class ThreadLock:
@@ -359,10 +424,11 @@ cdef class Store:
     """Bytes that come in pieces, straight to where they will stay."""
 
     cdef bytes content
-    cdef size_t size
+    cdef size_t size, room
 
     def __init__(self, size_t size):
-        self.content = PyBytes_FromStringAndSize(NULL, size)
+        self.room = min(size, <size_t>AT_ONCE)
+        self.content = PyBytes_FromStringAndSize(NULL, self.room)
         self.size = size
 
     def add(self, piece, size_t position):
@@ -371,13 +437,29 @@ cdef class Store:
         try:
             if position > self.size or <size_t>own.len > self.size - position:
                 raise ValueError("a piece beyond the end")
+            if position + own.len > self.room:
+                self._grow(position + own.len)
             _copy(PyBytes_AS_STRING(self.content) + position, <const char*>own.buf, own.len)
         finally:
             PyBuffer_Release(&own)
 
+    cdef int _grow(self, size_t needed) except -1:
+        """Twice as much, or what is needed: large blocks are moved by the kernel, not copied."""
+        cdef PyObject* content = <PyObject*>self.content
+        cdef size_t size = self.size
+        cdef size_t room = min(size, max(needed, 2 * self.room))
+        Py_INCREF(self.content)  # ours alone now
+        self.content = b""
+        self.size = self.room = 0  # for good, if there is no memory
+        _PyBytes_Resize(&content, room)
+        self.content = <bytes>content
+        Py_DECREF(self.content)
+        self.size, self.room = size, room
+        return 0
+
     def finished(self):
         content, self.content = self.content, b""
-        self.size = 0
+        self.size = self.room = 0
         return content
 
 

@@ -6,21 +6,25 @@ from .primitives cimport Words
 from .waiting cimport Side
 
 cdef uint64_t WORD
-cdef int LIMIT, PLUG, POLICY, R_SLEEPS, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH
-cdef int UNPLUG, W_WAKES, W_WITHHELD, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WANT, WR_WATCH
-cdef int WRITE_PAGES
+cdef int LIMIT, PAGE_SHIFT, PLUG, POLICY, R_SLEEPS, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH
+cdef int RPOS, WPOS
+cdef int UNPLUG, W_WAKES, W_WITHHELD, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS
+cdef int WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES
 
 @cython.final
 cdef class ReaderSide(Side):
     @cython.locals(words=Words)
     cpdef arm(self, int kind, bint again)
+    @cython.locals(count=uint64_t)
     cpdef disarm(self, int kind)
     @cython.locals(words=Words, plug=uint64_t, ticket=uint64_t)
     cpdef clear(self)
     @cython.locals(words=Words)
     cpdef settle(self, bint drained, bint slept)
     cpdef pass_on(self, bint slept, bint ended)
-    @cython.locals(words=Words, ticket=uint64_t, after=int64_t)
+    @cython.locals(words=Words, ticket=uint64_t, want=uint64_t, after=int64_t, fired=bint)
     cpdef wake_writers(self, int64_t freed)
+    @cython.locals(words=Words, sender=uint64_t)
+    cdef bint _wanted_by_the_dead(self) except -1
     @cython.locals(words=Words)
     cpdef unplug(self, bint fired)

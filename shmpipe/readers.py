@@ -5,15 +5,16 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 
 from __future__ import annotations
 
-from . import primitives
+from . import identity, primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
-from .locking import Locks
-from .policies import EDGE_HALF, fires
+from .locking import STANDSTILL, Locks, standstill
+from .policies import EDGE_HALF, WRITE_SIZE, fires
 from .primitives import POLLIN
 from .ring import Ring
 from .segment import (
     LIMIT,
+    PAGE_SHIFT,
     PLUG,
     POLICY,
     R_SLEEPS,
@@ -23,15 +24,18 @@ from .segment import (
     RD_RUNG,
     RD_SLEEPERS,
     RD_WATCH,
+    RPOS,
     UNPLUG,
     W_WAKES,
     W_WITHHELD,
     WORD,
+    WPOS,
     WR_ARM,
     WR_LEFT,
     WR_LONG,
     WR_RUNG,
     WR_SLEEPERS,
+    WR_TURN_BY,
     WR_WANT,
     WR_WATCH,
     WRITE_PAGES,
@@ -59,19 +63,19 @@ class ReaderSide(Side):
         if kind == SHORT:
             if not words[RD_SLEEPERS]:  # step: reader-tokens (always)
                 # Tokens that nobody took; were others counted, one may be on its way to them.
-                while self.read_wait.acquire(False):
-                    pass
-            words[RD_SLEEPERS] += 1  # step: reader-counted
-            words[R_SLEEPS] += 0 if again else 1
+                self.drain(self.read_wait)
+            words[RD_SLEEPERS] = (words[RD_SLEEPERS] + 1) & WORD  # step: reader-counted
+            words[R_SLEEPS] = (words[R_SLEEPS] + (0 if again else 1)) & WORD
         else:
-            words[RD_LONG] += 1
+            words[RD_LONG] = (words[RD_LONG] + 1) & WORD  # step: reader-long
         self.clear()  # step: reader-count-first (early)
 
     def disarm(self, kind: int) -> None:
         # An exception in between leaves a count too high, which only costs wakes; never too low.
         word = RD_SLEEPERS if kind == SHORT else RD_LONG
-        if kind and self.words[word]:
-            self.words[word] -= 1
+        count = self.words[word] if kind else 0
+        if count:
+            self.words[word] = count - 1
 
     def clear(self) -> None:
         """The ring was seen empty: take a ticket, and show the watchers that there is nothing."""
@@ -123,7 +127,7 @@ class ReaderSide(Side):
     def watch_fd(self) -> int:
         """The descriptor that is readable when there is data or no writer."""
         words, bell, lock = self.words, self.bell, self.lock
-        lock.enter()
+        lock.enter(standstill())
         try:
             fd = bell.watch_fd()
             words[RD_WATCH] = 1  # step: watch-announce
@@ -159,7 +163,8 @@ class ReaderSide(Side):
         """``freed`` slots were given back, and the lock since: tell writers as the policy says."""
         words = self.words
         ticket = words[WR_ARM]
-        if not freed:
+        want = words[WR_WANT]  # behind the ticket, before which its sender has stored it
+        if not freed and not want:
             return
         if ticket == words[WR_RUNG]:
             # Watchers keep the ticket of their plug.  A read before this one may have answered it
@@ -171,20 +176,33 @@ class ReaderSide(Side):
         # after this read had looked must count as one that sleeps on a full ring.
         after = self.ring.used_now()
         policy, pages = words[POLICY], words[LIMIT]
-        threshold = min(max(words[WRITE_PAGES], words[WR_WANT]), pages)
-        if fires(policy, pages, threshold, after + freed, after):
+        fired = fires(policy, pages, min(words[WRITE_PAGES], pages), after + freed, after)
+        # A sender may wait for more than the write size; or for less than a slot, which policies
+        # do not know.
+        if fired and want and (policy == WRITE_SIZE or not freed):
+            fired = words[WPOS] - words[RPOS] + want <= pages << PAGE_SHIFT
+        if fired:
             words[WR_RUNG] = ticket  # step: writer-rung (late 2)
-            words[W_WAKES] += 1
+            words[W_WAKES] = (words[W_WAKES] + 1) & WORD
             # Before looking who waits where: a sleeper on its way from the semaphore to the
             # doorbell looks at RUNG after it has plugged.
             primitives.fence()  # step: wake-writers-fence
             if words[WR_SLEEPERS]:
                 self.write_wait.release()  # step: wake-writers
             self.unplug(True)  # step: wake-unplug
-        else:
-            words[W_WITHHELD] += 1
-            if policy == EDGE_HALF:  # its mark for sleepers is not the one for watchers
-                self.unplug(False)
+        elif freed:
+            words[W_WITHHELD] = (words[W_WITHHELD] + 1) & WORD
+            # Where the mark for sleepers is not the one for watchers.
+            if policy == EDGE_HALF or self._wanted_by_the_dead():
+                self.unplug(False)  # step: other-mark
+
+    def _wanted_by_the_dead(self) -> bool:
+        """Whether nobody is left who waits for more space than the write size."""
+        words = self.words
+        if words[WR_WANT] <= words[WRITE_PAGES] << PAGE_SHIFT:
+            return False
+        sender = words[WR_TURN_BY]
+        return not (sender and identity.is_alive(sender))
 
     def unplug(self, fired: bool) -> None:
         """Make the writers' socket writable again, if there is space enough.
@@ -196,7 +214,8 @@ class ReaderSide(Side):
         held_back = words[WR_LONG] and not words[WR_WATCH]
         if words[PLUG] == words[UNPLUG] or (held_back and not fired):
             return
-        lock.enter()
+        if not lock.enter_soon(STANDSTILL):
+            return  # what this call has done is done; the next one on this side sees to it
         try:
             plug = words[PLUG]
             if held_back or self.is_ready():  # step: unplug-level (always)
@@ -213,11 +232,11 @@ class ReaderSide(Side):
     def resized(self) -> None:
         """Slots may have become free other than by a read: wake the writers for them."""
         words = self.words
-        words[WR_RUNG] = words[WR_ARM]
+        words[WR_RUNG] = words[WR_ARM]  # step: resized-reader-rung
         primitives.fence()  # as in wake_writers()  # step: resized-reader-fence
         if words[WR_SLEEPERS]:
-            self.write_wait.release()
-        self.unplug(True)
+            self.write_wait.release()  # step: resized-reader-wake
+        self.unplug(True)  # step: resized-unplug
 
     def repair(self) -> None:
         """A reader died after it may have freed something: wake the writers for it."""
@@ -232,4 +251,4 @@ class ReaderSide(Side):
         self._let_go()  # step: reader-close
         self.words[RD_LEFT] = 1  # step: reader-left
         if self.words[WR_SLEEPERS]:
-            self.write_wait.release()
+            self.post_in_leaving(self.write_wait)  # step: reader-leave-wake

@@ -19,15 +19,14 @@ from .descriptors import Descriptor
 from .frames import ABORT, DATA, OBJECT, PART, WHOLE, close_stream, remaining
 from .keeping import Keeper
 from .locking import Locks
-from .primitives import TIMED_OUT
+from .primitives import TIMED_OUT, WOKEN
 from .readers import ReaderSide
-from .ring import damaged
 from .segment import (
     ALIGN,
     DROPPED,
     PAGE_SHIFT,
-    PAGES,
     PLUG,
+    R_BEGAN,
     R_KEEPER,
     R_SPINS,
     RD_LENT,
@@ -37,12 +36,14 @@ from .segment import (
     READS,
     RPOS,
     UNPLUG,
+    WORD,
     WPOS,
     WR_ARM,
     WR_RUNG,
     WR_TURN_BY,
+    damaged,
 )
-from .waiting import DIED, LONG, NOT, SHORT, SHORT_SLEEP, close_all, rewatched
+from .waiting import DIED, LONG, NOT, SHORT, SHORT_SLEEP, close_all, go_on, rewatched
 
 WATCH_SENDER = 0.1  # seconds between looks at the sender of a stream that does not go on
 WATCH_KEEPER = 0.01  # seconds between looks at the process that has a part of a stream
@@ -77,26 +78,38 @@ class Receiver:
         self.window: Any = None  # for lending; the turn's
 
     def receive(
-        self, room: memoryview | None, deadline: float | None, most: int | None = None
+        self,
+        room: memoryview | None,
+        deadline: float | None,
+        most: int | None = None,
+        slept: bool = False,
     ) -> Any:
         """The next message: bytes, or what ``assemble`` makes of an OBJECT.
 
+        ``slept``: the call has been asleep for it, so that others may depend on the wake it had.
         Its size, if it is DATA and fits ``room``, where it then is.  TOO_LONG, and it stays, if it
         is seen at once that it has more than ``most`` bytes.
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``; what has come of a stream is kept for the next call.
         """
         try:
-            return self._receive(room, deadline, most)
-        except (EOFError, TimeoutError):
+            return self._receive(room, deadline, most, slept)
+        except EOFError:
+            raise
+        except TimeoutError:
+            self.side.pass_on(True, False)  # a wake that it has had  # step: late-pass-on
             raise
         except BaseException:
             self.side.recover(NOT)
             raise
 
-    def _receive(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
-        slept = False
+    def _receive(
+        self, room: memoryview | None, deadline: float | None, most: int | None, slept: bool
+    ) -> Any:
+        again = False
         while True:
+            if again:
+                go_on(deadline)
             message = self._at_once(room, slept, deadline, most)
             if message is _STREAM:
                 # The wake that this call had may have been for who has the turn; and waiting for
@@ -106,10 +119,11 @@ class Receiver:
                 self.side.pass_on(True, False)  # step: parts-pass-on
                 if message is not None:
                     return message if message is TOO_LONG else message.finished()
+                again = True
             elif message is not None:
                 return message
             elif self.wait(deadline):
-                slept = True
+                again, slept = slept, True
             else:
                 raise TimeoutError("timed out waiting for a message")
 
@@ -142,7 +156,7 @@ class Receiver:
             else:
                 raise damaged(f"frame of kind {ring.kind}")
             before = ring.consume()  # step: recv-copy-first (early)
-            words[READS] += 1
+            words[READS] = (words[READS] + 1) & WORD
             if slept or words[RD_WATCH] or words[RD_LONG]:
                 side.settle(not side.has_data(), slept)  # step: recv-settle
         finally:
@@ -165,8 +179,12 @@ class Receiver:
 
     def poll(self, deadline: float | None) -> bool:
         """Sleep until a message can be received; False: ``deadline`` has come.  EOFError: never."""
+        again = False
         try:
             while self.wait(deadline):
+                if again:
+                    go_on(deadline)
+                again = True
                 found = self._look(deadline)
                 if found == _HERE:
                     # The message stays, so whoever sleeps for it needs the wake that came here.
@@ -177,7 +195,8 @@ class Receiver:
                 else:
                     self.side.wake_writers(found)
         except TimeoutError:
-            pass  # another process stands still in the middle of a call, or of a message
+            # Another process stands still in the middle of a call, or of a message.
+            self.side.pass_on(True, False)  # a wake that it has had  # step: poll-late-pass-on
         return False
 
     def _look(self, deadline: float | None) -> int:
@@ -185,7 +204,7 @@ class Receiver:
 
         A stream of which that is already known to come to nothing is taken away: pages that freed.
         """
-        side, ring, words = self.side, self.ring, self.words
+        ring, words = self.ring, self.words
         lock = self.lock
         lock.enter(deadline)
         try:
@@ -208,13 +227,13 @@ class Receiver:
                     behind += ALIGN + aligned(ring.size)
                     if not ring.front(behind) or ring.kind not in (PART, ABORT):
                         return _HERE
-                words[DROPPED] += 1
+                words[DROPPED] = (words[DROPPED] + 1) & WORD
                 ring.front()
             elif ring.kind not in (PART, ABORT):
                 raise damaged(f"frame of kind {ring.kind}")
-            # Only the first frame: the parts behind it then are of a lost stream.
+            # Only the first frame: the parts behind it then are of a lost stream.  (What watchers
+            # have to be shown is up to the wait that follows.)
             ring.consume()
-            side.settle(not side.has_data(), False)
             return ring.freed_since(before)
         finally:
             lock.release()
@@ -234,7 +253,7 @@ class Receiver:
             and (limit is None or limit > 0)
             and side.spin(WPOS, words[RPOS] + 1, limit)
         ):
-            words[R_SPINS] += 1
+            words[R_SPINS] = (words[R_SPINS] + 1) & WORD
             return True
         asleep, kind, slept = NOT, SHORT, False
         others: list[Descriptor] = []  # the other processes, for a long sleep
@@ -244,7 +263,7 @@ class Receiver:
                 try:
                     if asleep:
                         armed, asleep = asleep, NOT
-                        side.disarm(armed)
+                        side.disarm(armed)  # step: recv-disarm
                     # The doorbell first: what was sent before the last sender died is there.
                     limit = remaining(deadline)
                     brief = limit is not None and limit <= SHORT_SLEEP
@@ -252,7 +271,7 @@ class Receiver:
                     if side.has_data():  # step: recv-look-after-hangup (never)
                         return True
                     if ended or (limit is not None and limit <= 0):
-                        side.clear()
+                        side.clear()  # step: wait-clear
                         break
                     side.arm(kind, slept)
                     asleep = kind
@@ -276,7 +295,7 @@ class Receiver:
             if slept:
                 side.bell.let_go()
             close_all(others)
-        side.pass_on(slept, ended)
+        side.pass_on(slept, ended)  # step: wait-pass-on
         if ended:
             raise EOFError
         return False
@@ -292,7 +311,8 @@ class Receiver:
             raise TimeoutError("timed out waiting for another receiver")
         turn.enter(deadline)
         try:
-            if self._may_touch():
+            self.side.still_open(WOKEN)  # it may have waited for long
+            if self._may_touch(deadline):
                 words[RD_TURN_BY] = identity.token  # step: recv-turn
                 words[RD_LENT] = 0  # a dead predecessor's
                 return self._collect(room, deadline, most)
@@ -303,23 +323,36 @@ class Receiver:
         self._wait_for_keeper(deadline)  # which needs the turn to go on
         return None
 
-    def _may_touch(self) -> bool:
+    def _may_touch(self, deadline: float | None) -> bool:
         """Whether no other process has a part of the stream in front; under the turn."""
         keeper = self.words[R_KEEPER]
-        if keeper == identity.token:
+        if keeper == identity.token and self.keeper.assembly is not None:
             return True
         self.keeper.assembly = None  # a parent's, from before the fork; or given up already
         if keeper:
-            if identity.is_alive(keeper):
+            # (Named without having a part: no process of ours does that to itself.)
+            if keeper != identity.token and identity.is_alive(keeper):
                 return False
-            self._lose()
+            lock = self.lock
+            lock.enter(deadline)
+            try:
+                if self.words[R_KEEPER]:  # otherwise a poll() has been quicker
+                    self._lose()
+            finally:
+                lock.release()
+                lock.leave()
         return True
 
     def _lose(self) -> None:
-        """Of the stream in the middle nothing will be delivered; what is left will be skipped."""
-        self.words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
+        """Of the stream in the middle nothing will be delivered; what is left will be skipped.
+
+        Not if its beginning is still there: whoever comes next receives it.
+        """
+        words = self.words
+        words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
         self.keeper.assembly = None
-        self.words[DROPPED] += 1
+        if words[RPOS] != words[R_BEGAN]:  # step: began-look (always)
+            words[DROPPED] = (words[DROPPED] + 1) & WORD
 
     def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
@@ -347,9 +380,10 @@ class Receiver:
                     return message
                 if freed < 0:
                     self._wait_for_part(deadline)
-                elif words[RPOS] - first >= words[PAGES] << PAGE_SHIFT and _is_over(deadline):
+                elif words[RPOS] - first >= self.ring.pages() << PAGE_SHIFT and _is_over(deadline):
                     # What was there when the time was up has been taken, and that is enough.
                     raise TimeoutError("timed out in the middle of a message")
+                go_on(deadline)
         except EOFError:
             if keeper.assembly is not None:
                 self._lose()  # the rest will never come
@@ -379,7 +413,8 @@ class Receiver:
         ring, words, keeper = self.ring, self.words, self.keeper
         assembly: Assembly | None = keeper.assembly
         if assembly is not None and assembly.have == assembly.size:
-            return self._whole(assembly, 0)  # an earlier call was interrupted just here
+            self._whole(assembly)  # an earlier call was interrupted just here
+            return True, assembly, 0
         if not ring.front():
             return assembly is None, None, -1
         if ring.kind == PART:
@@ -392,11 +427,13 @@ class Receiver:
             try:
                 keeper.assembly = self._new_assembly(kind, size, room)
             except MemoryError:
-                self._lose()
                 ring.consume()  # the parts behind it will be skipped
+                self._lose()
                 raise
-            words[R_KEEPER] = identity.token
-            return False, None, ring.freed_since(ring.consume())
+            words[R_BEGAN] = words[RPOS]  # step: began-first (late 2)
+            words[R_KEEPER] = identity.token  # step: keeper-first (late)
+            before = ring.consume()
+            return False, None, ring.freed_since(before)
         if assembly is not None:
             self._lose()
         if ring.kind == ABORT:
@@ -414,16 +451,18 @@ class Receiver:
         for piece in ring.pieces(ALIGN):
             assembly.add(piece, at)
             at += len(piece)
-        freed = ring.freed_since(ring.consume())
-        return self._whole(assembly, freed) if count == left else (False, None, freed)
+        before = ring.consume()  # step: part-taken-first (late 2)
+        over = count == left
+        if over:
+            self._whole(assembly)
+        return over, assembly if over else None, ring.freed_since(before)
 
-    def _whole(self, assembly: Assembly, freed: int) -> tuple[bool, Any, int]:
+    def _whole(self, assembly: Assembly) -> None:
         if self.only is not None:
             self.only(assembly)
         self.words[R_KEEPER] = 0
         self.keeper.assembly = None
-        self.words[READS] += 1
-        return True, assembly, freed
+        self.words[READS] = (self.words[READS] + 1) & WORD
 
     def _new_assembly(self, kind: int, size: int, room: memoryview | None) -> Assembly:
         if kind == OBJECT:
@@ -436,6 +475,7 @@ class Receiver:
 
     def _wait_for_keeper(self, deadline: float | None) -> None:
         """Another process has been interrupted in the middle of the stream in front."""
+        self.side.still_open(WOKEN)
         limit = remaining(deadline)
         if limit is not None and limit <= 0:
             raise TimeoutError("timed out waiting for the receiver of a part of a message")
@@ -455,7 +495,8 @@ class Receiver:
             try:
                 # Nobody's turn: whoever gets it next stores its name before it begins a stream.
                 if words[WR_TURN_BY] == sender:  # step: turn-look (always)
-                    close_stream(self.ring)
+                    if not close_stream(self.ring) and not self.side.has_data():
+                        raise damaged("a message that has no end")
                     return
             finally:
                 lock.release()
@@ -468,9 +509,20 @@ class Receiver:
 
         (Unless a call of another thread is still at work: it sees to that itself.)
         """
-        mine = self.words[R_KEEPER] == identity.token
-        if mine and not self.lock.sides.all() and self.words[RD_TURN_BY] != identity.token:
-            self._lose()
+        turn = self.turn
+        if self.words[R_KEEPER] != identity.token or self.lock.sides.all():
+            return
+        try:
+            turn.enter(0.0)
+        except (OSError, RuntimeError):
+            return  # such a call has the turn, or was interrupted with it
+        try:
+            # Once more: a call that has just come to its end names this process no longer.
+            if self.words[R_KEEPER] == identity.token:  # step: forget-look (always)
+                self._lose()
+        finally:
+            turn.release()
+            turn.leave()
 
 
 def _is_over(deadline: float | None) -> bool:

@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t, uint64_t
 from . cimport primitives
 from .primitives cimport Words
 
-cdef uint64_t MASK
-cdef int PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS
+cdef uint64_t LAST, MASK
+cdef int LIMIT, PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS
 
 cdef class Ring:
     cdef Words words
@@ -15,6 +15,7 @@ cdef class Ring:
     cdef uint64_t _checked
 
     cpdef uint64_t pages(self) except? 0
+    cpdef uint64_t limit(self) except? 0
     cpdef int64_t used(self, uint64_t rpos, uint64_t wpos, uint64_t pages) except? -1
     cpdef uint64_t pages_at(self, uint64_t limit) except? 0
     cpdef unread(self)

@@ -14,12 +14,7 @@ from __future__ import annotations
 import errno
 
 from . import primitives
-from .segment import MASK, PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment
-
-
-def damaged(what: str) -> OSError:
-    """The error for shared words that contradict each other."""
-    return OSError(errno.EBADMSG, f"damaged pipe: {what}")
+from .segment import LAST, LIMIT, MASK, PAGE, PAGE_SHIFT, PAGES, RPOS, WPOS, Segment, damaged
 
 
 class Ring:
@@ -33,7 +28,7 @@ class Ring:
         self.ends = segment.ends(index)
         self.data = segment.data(index)
         self.max_pages = segment.max_pages
-        self._checked = 0  # the last number of pages that was found good
+        self._checked = 1  # the last number of pages that was found good; one always is
 
     def pages(self) -> int:
         """How many pages the ring has: a power of two, at most ``max_pages``."""
@@ -43,6 +38,13 @@ class Ring:
                 raise damaged(f"{pages} pages in a segment for {self.max_pages}")
             self._checked = pages
         return pages
+
+    def limit(self) -> int:
+        """How many pages the ring may come to have without being resized by ``fcntl()``."""
+        limit = self.words[LIMIT]
+        if not 0 < limit <= self.max_pages:
+            raise damaged(f"up to {limit} pages in a segment for {self.max_pages}")
+        return limit
 
     def used(self, rpos: int, wpos: int, pages: int) -> int:
         """Slots in use between two positions; also without a lock, as a hint."""
@@ -69,7 +71,7 @@ class Ring:
 
     def _used_checked(self, rpos: int, wpos: int, pages: int) -> int:
         used = self.used(rpos, wpos, pages)
-        if not 0 <= used <= pages or rpos > wpos:
+        if not 0 <= used <= pages or rpos > wpos or wpos > LAST:
             raise damaged(f"positions {rpos} and {wpos} in a ring of {pages} pages")
         return used
 
@@ -84,6 +86,8 @@ class Ring:
         """
         words = self.words
         old = self.pages()
+        if pages > self.max_pages:
+            raise damaged(f"{pages} pages in a segment for {self.max_pages}")
         rpos, wpos = words[RPOS], words[WPOS]
         used = self._used_checked(rpos, wpos, old)
         if used > pages:

@@ -25,7 +25,7 @@ from .descriptors import Descriptor, owned
 from .filelock import exclusively
 from .living import Living
 from .places import PLACE_BYTES, PLACES, Places
-from .primitives import SEM_BYTES, Semaphore, address_of, map_shared, map_twice, semaphore_image
+from .primitives import SEM_BYTES, Sleepable, address_of, map_shared, map_twice, semaphore_image
 
 PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
@@ -36,6 +36,9 @@ ALIGN = 8
 """Bytes: frames start at multiples of it, so that a header never wraps around the end of a ring."""
 
 WORD = (1 << 64) - 1
+LAST = (1 << 63) - 1
+"""The last position.  No pipe gets there, so one beyond has been forged; and none overflows."""
+
 LINE = 8  # words of a cache line
 
 # --- control words: index = line * LINE + place --------------------------------------------------
@@ -46,7 +49,7 @@ RD_LEFT, WR_LEFT = 6, 7
 # Writers, under the writers' lock.
 WPOS, W_BYTES, WRITES, SKIP, W_OPEN = range(8, 13)
 # Readers, under the readers' lock.
-RPOS, R_BYTES, READS, DROPPED, R_KEEPER = range(16, 21)
+RPOS, R_BYTES, READS, DROPPED, R_KEEPER, R_BEGAN = range(16, 22)
 # Writers that wait for space, under the writers' lock.
 WR_ARM, WR_SLEEPERS, WR_LONG, WR_WATCH, PLUG, W_SLEEPS, W_SPINS, WR_WANT = range(24, 32)
 # Readers that wait for data, under the readers' lock.
@@ -83,6 +86,11 @@ _MAX_RINGS = 2
 _FREE = semaphore_image(1)
 _TAKEN = semaphore_image(0)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+def damaged(what: str) -> OSError:
+    """The error for shared words that contradict each other."""
+    return OSError(EBADMSG, f"damaged pipe: {what}")
 
 
 class Segment:
@@ -168,27 +176,38 @@ class Segment:
         self.header[FIRST_DOOR] = os.fstat(first).st_ino
         self.header[SECOND_DOOR] = os.fstat(second).st_ino
 
-    def place(self, lock: int) -> int:
-        """Where this process keeps its number for ``lock``; it is given a place if it has none."""
+    def place(self, lock: int, deadline: float | None = None) -> int:
+        """Where this process keeps its number for ``lock``; it is given a place if it has none.
+
+        TimeoutError as ``exclusively``.
+        """
         if not self.places.taken():
-            self.exclusively(self.places.take)
+            self.exclusively(self.places.take, deadline)
         return self.places.number(lock)
 
-    def exclusively(self, act: Callable[[], None]) -> None:
-        """Do something that only one thread of all processes may do at a time; see filelock."""
+    def exclusively(self, act: Callable[[], None], deadline: float | None = None) -> None:
+        """Do something that only one thread of all processes may do at a time; see filelock.
+
+        TimeoutError: others were at it until ``deadline``.
+        """
         memory = self.memory
         if memory is None:
             raise self.closed()
-        exclusively(memory, self.key, act)
+        exclusively(memory, self.key, act, deadline)
 
     def words(self, ring: int) -> memoryview:
         """The control words of one ring, as unsigned 64-bit integers."""
-        base = _RING0 + ring * _RING_BYTES
+        base = self._words_at(ring)
         return self._bytes[base : base + _RING_BYTES].cast("Q")
+
+    def lock_word(self, ring: int, word: int) -> memoryview:
+        """The one word of a lock's semaphore that is ever read."""
+        base = self._words_at(ring) + word * 8
+        return self._bytes[base : base + 8].cast("Q")
 
     def ends(self, ring: int) -> memoryview:
         """The slot table of one ring: how many bytes of each page have been filled."""
-        base = _TABLES + ring * self.max_pages * 4
+        base = _TABLES + self._checked(ring) * self.max_pages * 4
         return self._bytes[base : base + self.max_pages * 4].cast("I")
 
     def data(self, ring: int) -> memoryview:
@@ -206,9 +225,9 @@ class Segment:
             raise self.closed()
         return map_twice(memory.fileno(), self._data_at(ring), pages * PAGE)
 
-    def semaphore(self, ring: int, word: int, kind: Any = Semaphore) -> Any:
+    def semaphore(self, ring: int, word: int, kind: Any = Sleepable) -> Any:
         """The semaphore that starts at a control word."""
-        return kind.at(self.address + _RING0 + ring * _RING_BYTES + word * 8, self.map)
+        return kind.at(self.address + self._words_at(ring) + word * 8, self.map)
 
     def give_back(self, ring: int, first_page: int, pages: int) -> None:
         """Return the memory of pages that a shrunken ring no longer uses."""
@@ -242,8 +261,18 @@ class Segment:
             if self.sides.all():
                 self.memory = memory
 
+    def _words_at(self, ring: int) -> int:
+        return _RING0 + self._checked(ring) * _RING_BYTES
+
     def _data_at(self, ring: int) -> int:
-        return _data_start(self.rings, self.max_pages) + ring * self.max_pages * PAGE
+        first = _data_start(self.rings, self.max_pages)
+        return first + self._checked(ring) * self.max_pages * PAGE
+
+    def _checked(self, ring: int) -> int:
+        """How many rings there are stands in the header, where anybody may have changed it."""
+        if not 0 <= ring < self.rings:
+            raise OSError(EBADMSG, f"damaged shmpipe segment: no ring {ring} of {self.rings}")
+        return ring
 
 
 _segments: Living[Segment] = Living()  # those that this process has, by key

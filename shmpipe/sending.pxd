@@ -8,8 +8,9 @@ from .primitives cimport Words
 from .writers cimport WriterSide
 
 cdef int64_t ALIGN, IN_PARTS, LARGE, STREAMED
-cdef int LIMIT, PAGE, PAGE_SHIFT, PAGES, RD_ARM, RD_RUNG, RPOS, W_OPEN, W_SPINS
-cdef int WR_LENT, WR_RUNG, WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
+cdef uint64_t WORD
+cdef int LIMIT, MOST_GROWTHS, PAGE_SHIFT, PAGES, RD_ARM, RD_RUNG, RPOS, W_OPEN, W_SPINS
+cdef int WR_LENT, WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
 
 @cython.final
 cdef class Sender:
@@ -30,7 +31,7 @@ cdef class Sender:
     ) except -1
     @cython.locals(capacity=int64_t, need=int64_t)
     cpdef bint goes_in_parts(self, int64_t size, bint patient) except -1
-    @cython.locals(words=Words, ring=ByteRing, reader=SideLock, writer=SideLock)
+    @cython.locals(ring=ByteRing, reader=SideLock, writer=SideLock)
     cpdef grow(self, uint64_t wanted, object deadline)
 
 @cython.final
@@ -41,17 +42,21 @@ cdef class _Sending:
     cdef uint64_t kind
     cdef int64_t size, left
     cdef int64_t want
+    cdef int growths
     cdef list pieces
     cdef bint begun, in_place, patient
 
     @cython.locals(side=WriterSide, words=Words, lock=SideLock)
     cpdef run(self, object deadline)
     cdef bint _has_space(self) except -1
-    @cython.locals(words=Words)
+    @cython.locals(ring=ByteRing)
     cdef bint _may_grow(self) except -1
     cdef bint _may_go_on(self, uint64_t ticket) except -1
     @cython.locals(words=Words, ring=ByteRing, capacity=int64_t, want=int64_t, missing=int64_t)
     cdef bint _spin(self, object limit) except -1
-    @cython.locals(words=Words, ring=ByteRing, space=int64_t, quarter=int64_t, count=int64_t)
+    @cython.locals(
+        words=Words, ring=ByteRing, space=int64_t, capacity=int64_t, most=int64_t,
+        quarter=int64_t, count=int64_t,
+    )
     cdef bint _put(self) except -1
     cdef bint _reserve(self) except -1

@@ -21,11 +21,10 @@ from .frames import (
     remaining,
 )
 from .locking import SideLock
-from .primitives import TIMED_OUT
+from .primitives import TIMED_OUT, WOKEN
 from .segment import (
     ALIGN,
     LIMIT,
-    PAGE,
     PAGE_SHIFT,
     PAGES,
     RD_ARM,
@@ -33,16 +32,18 @@ from .segment import (
     RPOS,
     W_OPEN,
     W_SPINS,
+    WORD,
     WR_LENT,
-    WR_RUNG,
     WR_TURN_BY,
     WR_WANT,
     WR_WATCH,
     WRITE_PAGES,
     WRITES,
 )
-from .waiting import DIED, LONG, NOT, SHORT, answered, close_all, rewatched
+from .waiting import DIED, LONG, NOT, SHORT, close_all, go_on, rewatched
 from .writers import WriterSide
+
+MOST_GROWTHS = 64  # in one call: more than there are powers of two
 
 
 class Sender:
@@ -87,7 +88,7 @@ class Sender:
         try:
             if words[WR_TURN_BY] or words[W_OPEN] or not ring.append(kind, content, size):
                 return False
-            words[WRITES] += 1
+            words[WRITES] = (words[WRITES] + 1) & WORD
             if words[WR_WATCH]:
                 side.settle(False)
         finally:
@@ -101,11 +102,11 @@ class Sender:
         words, turn = self.words, self.turn
         turn.enter(deadline)
         try:
+            self.side.still_open(WOKEN)  # it may have waited for long
             words[WR_TURN_BY] = identity.token  # step: send-turn
             words[WR_LENT] = 0  # a dead predecessor's
             _Sending(self, kind, content, size).run(deadline)
         finally:
-            words[WR_WANT] = 0
             words[WR_TURN_BY] = 0  # step: send-turn-over
             turn.release()
             turn.leave()
@@ -115,10 +116,7 @@ class Sender:
 
         ValueError: the ring cannot become so large.  TimeoutError, BrokenPipeError as ``send``.
         """
-        try:
-            _Sending(self, DATA, None, size).run(deadline)
-        finally:
-            self.words[WR_WANT] = 0
+        _Sending(self, DATA, None, size).run(deadline)
 
     def check(self, size: int) -> None:
         """ValueError: a message of ``size`` bytes never fits whole."""
@@ -129,14 +127,14 @@ class Sender:
 
     def capacity(self) -> int:
         """The longest message that fits the ring whole, in bytes, at its largest."""
-        return (self.words[LIMIT] << PAGE_SHIFT) - ALIGN
+        return (self.ring.limit() << PAGE_SHIFT) - ALIGN
 
     def goes_in_parts(self, size: int, patient: bool) -> bool:
         """Whether a message of ``size`` bytes is streamed, though there be space for it.
 
         Not one with a time limit (not ``patient``): whole, it can be sent at once or not at all.
         """
-        capacity = self.words[LIMIT] << PAGE_SHIFT
+        capacity = self.ring.limit() << PAGE_SHIFT
         need = ALIGN + aligned(size)
         if not patient or size < STREAMED or need > capacity - IN_PARTS:
             return need > capacity  # (nor does one for whose parts there would not be space)
@@ -144,13 +142,13 @@ class Sender:
 
     def grow(self, wanted: int, deadline: float | None) -> None:
         """Rings start small and grow when they prove too small, up to the pipe's size."""
-        ring, words = self.ring, self.words
+        ring = self.ring
         reader, writer = self.side.locks.reader, self.side.locks.writer
         enter_both(reader, writer, deadline)
         try:
             pages = ring.pages()
-            target = 2 * pages if wanted < LARGE else words[LIMIT]
-            target = min(target, words[LIMIT], ring.max_pages)
+            limit = ring.limit()
+            target = min(2 * pages, limit) if wanted < LARGE else limit
             if target > pages and not ring.is_lent():
                 ring.resize(target)
         finally:
@@ -173,6 +171,7 @@ class _Sending:
         self.begun = False
         self.patient = True  # without a time limit
         self.want = 0  # bytes of space it waits for
+        self.growths = 0
 
     def run(self, deadline: float | None) -> None:
         self.patient = deadline is None
@@ -195,9 +194,9 @@ class _Sending:
                     if spin and (self.want >= LARGE or self.want << 3 > words[PAGES] << PAGE_SHIFT):
                         spin = not grow  # too small even for a receiver that keeps up
                     if finished or broken:
-                        side.settle(slept)
+                        side.settle(False)
                     elif not grow and not spin:
-                        words[WR_WANT] = -(-self.want // PAGE)
+                        words[WR_WANT] = self.want
                         ticket = side.arm(kind, slept)
                         asleep = kind
                 finally:
@@ -209,13 +208,13 @@ class _Sending:
                 if broken:
                     raise broken_pipe()
                 if finished:
-                    side.pass_on(slept, False)  # step: send-pass-on
-                    return
+                    return  # nobody to hand a wake on to: whoever sleeps here has the turn
                 if spin:
                     spin = False
                     if self._spin(remaining(deadline)):
-                        words[W_SPINS] += 1
+                        words[W_SPINS] = (words[W_SPINS] + 1) & WORD
                 elif grow:
+                    self.growths += 1
                     self.sender.grow(self.want, deadline)
                 # step: send-look (always)
                 elif not self._may_go_on(ticket):
@@ -228,6 +227,8 @@ class _Sending:
                     outcome = side.sleep(asleep, limit, others)
                     if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
                         kind, others = LONG, rewatched(side, others)
+                else:
+                    go_on(deadline)
         except BaseException as error:
             if isinstance(error, TimeoutError):
                 side.abandon(asleep)
@@ -237,6 +238,7 @@ class _Sending:
             release(self.pieces)
             raise
         finally:
+            words[WR_WANT] = 0  # step: want-over
             if slept:
                 side.bell.let_go()
             close_all(others)
@@ -246,17 +248,18 @@ class _Sending:
 
     def _may_go_on(self, ticket: int) -> bool:
         """The second look: pairs with the unlock of who frees space, or ends a loan."""
-        return self._has_space() or self._may_grow() or answered(self.side.words[WR_RUNG], ticket)
+        return self._has_space() or self._may_grow() or self.side.answered(ticket)
 
     def _may_grow(self) -> bool:
         """Whether the ring can be made larger: not while bytes of it are lent."""
-        words = self.side.words
-        return words[PAGES] < words[LIMIT] and not self.ring.is_lent()
+        ring = self.ring
+        more = ring.pages() < ring.limit() and self.growths < MOST_GROWTHS
+        return more and not ring.is_lent()
 
     def _spin(self, limit: float | None) -> bool:
         """Wait for a receiver that is at work; for many messages' space, so as to pay once."""
         words, ring = self.side.words, self.ring
-        capacity = words[PAGES] << PAGE_SHIFT
+        capacity = ring.pages() << PAGE_SHIFT
         want = self.want
         if not self.begun:
             want = max(want, min(words[WRITE_PAGES] << PAGE_SHIFT, capacity // 2))
@@ -272,7 +275,8 @@ class _Sending:
         if self.in_place:
             return self._reserve()
         ring, words = self.ring, self.side.words
-        space = ring.space()
+        space, capacity = ring.space(), ring.pages() << PAGE_SHIFT
+        most = ring.limit() << PAGE_SHIFT
         if not self.begun:
             self.want = ALIGN + aligned(self.size)
             if self.size >= LARGE and self._may_grow():
@@ -280,10 +284,10 @@ class _Sending:
             if not self.sender.goes_in_parts(self.size, self.patient):
                 if not ring.append(self.kind, self.pieces, self.size):
                     return False
-                words[WRITES] += 1
+                words[WRITES] = (words[WRITES] + 1) & WORD
                 return True
-            self.want = (words[PAGES] << PAGE_SHIFT) // 4 + 5 * ALIGN
-            if words[PAGES] < words[LIMIT] or space < self.want:
+            self.want = capacity // 4 + 5 * ALIGN
+            if capacity < most or space < self.want:
                 return False
             self.begun = True
             words[W_OPEN] = 1  # before there is anything to close  # step: begin-open (late 2)
@@ -292,7 +296,7 @@ class _Sending:
             space = ring.space()
         # Parts of a quarter of the ring let both sides copy at the same time; the last 8 bytes
         # stay free for an ABORT.
-        quarter = (words[PAGES] << PAGE_SHIFT) // 4
+        quarter = capacity // 4
         while self.left:
             count = min(self.left, quarter, space - 3 * ALIGN)
             if count < min(self.left, quarter):
@@ -305,8 +309,9 @@ class _Sending:
             primitives.fence()  # in place of the unlock that wake_readers() wants before it
             self.side.wake_readers()
             space = ring.space()
-        words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
-        words[WRITES] += 1
+        # Not before: whoever dies in between only leaves an idle ABORT.
+        words[W_OPEN] = 0  # step: end-open (early)
+        words[WRITES] = (words[WRITES] + 1) & WORD
         return True
 
     def _reserve(self) -> bool:
@@ -315,7 +320,7 @@ class _Sending:
         self.want = ALIGN + aligned(self.size)
         if self.ring.space() < self.want:
             return False
-        self.side.words[WR_LENT] = identity.token
+        self.side.words[WR_LENT] = identity.token  # step: reserve-mark
         return True
 
     def _next(self, count: int) -> list[memoryview]:
@@ -339,9 +344,8 @@ class _Sending:
         try:
             close_stream(self.ring)
         finally:
-            lock.release()
+            lock.release()  # (who waits for the rest is woken by send(), whatever has failed)
             lock.leave()
-        self.side.wake_readers()
 
 
 def release(content: Any) -> None:

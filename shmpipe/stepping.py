@@ -27,10 +27,9 @@ from .bytering import ByteRing, aligned
 from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream
 from .segment import (
     ALIGN,
-    LIMIT,
     PAGE_SHIFT,
-    PAGES,
     W_OPEN,
+    WORD,
     WR_LENT,
     WR_TURN_BY,
     WRITES,
@@ -98,6 +97,10 @@ class SteppedSend:
             raise
         return False
 
+    def has_begun(self) -> bool:
+        """Whether others wait for its end."""
+        return self._has_turn
+
     def cancel(self) -> None:
         """Give the message up, unless it has been sent: nothing of it will be received."""
         if self._over or identity.token != self._token:
@@ -145,7 +148,7 @@ class SteppedSend:
             free = not words[WR_TURN_BY] and not words[W_OPEN]
             if free and ring.append(self._kind, self._content, self._size):
                 self._sent = True
-                words[WRITES] += 1
+                words[WRITES] = (words[WRITES] + 1) & WORD
             side.settle(False)
         finally:
             lock.release()
@@ -201,9 +204,9 @@ class SteppedSend:
             close_stream(ring)  # a dead predecessor's
             if ring.append(self._kind, self._content, self._size):
                 self._sent = True
-                words[WRITES] += 1
+                words[WRITES] = (words[WRITES] + 1) & WORD
                 return True
-        quarter = (words[PAGES] << PAGE_SHIFT) // 4
+        quarter = (ring.pages() << PAGE_SHIFT) // 4
         best = min(self._left, quarter)
         head = 0 if self._begun else 2 * ALIGN
         count = min(best, ring.space() - _FRAME - head)
@@ -221,7 +224,7 @@ class SteppedSend:
         self._left -= count
         if not self._left:
             words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
-            words[WRITES] += 1
+            words[WRITES] = (words[WRITES] + 1) & WORD
             self._begun, self._sent = False, True
         return True
 
@@ -247,8 +250,8 @@ class SteppedSend:
 
         (While something of it is lent it may not.)
         """
-        words, sender = self._words, self._sender
-        if words[PAGES] >= words[LIMIT] or sender.ring.is_lent():
+        sender, ring = self._sender, self._sender.ring
+        if ring.pages() >= ring.limit() or ring.is_lent():
             return False
         sender.grow(ALIGN + aligned(self._left), now)
         return True

@@ -1,13 +1,15 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
+from . cimport primitives
 from .locking cimport SideLock
 from .pagering cimport PageRing
 from .primitives cimport Words
 from .readers cimport ReaderSide
 from .writers cimport WriterSide
 
-cdef int R_SPINS, RD_FLAGS, READS, RPOS, W_SPINS, WPOS, WR_FLAGS, WR_RUNG, WR_WATCH, WRITES
+cdef uint64_t WORD
+cdef int R_SPINS, RD_FLAGS, READS, RPOS, W_SPINS, WPOS, WR_FLAGS, WR_WATCH, WRITES
 
 @cython.locals(words=Words, lock=SideLock, ring=PageRing, freed=int64_t)
 cpdef read(ReaderSide side, object dest, uint64_t want)

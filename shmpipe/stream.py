@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 import os
 
+from . import primitives
 from .descriptors import Descriptor
+from .locking import STANDSTILL
 from .pagering import PageRing
 from .primitives import INTERRUPTED, TIMED_OUT, WOKEN
 from .readers import ReaderSide
@@ -18,13 +20,13 @@ from .segment import (
     READS,
     RPOS,
     W_SPINS,
+    WORD,
     WPOS,
     WR_FLAGS,
-    WR_RUNG,
     WR_WATCH,
     WRITES,
 )
-from .waiting import DIED, LONG, NOT, SHORT, answered, close_all, rewatched
+from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
 from .writers import WriterSide
 
 
@@ -38,7 +40,10 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
     others: list[Descriptor] = []  # the other processes, for a long sleep
     try:
         while True:
-            lock.enter()
+            if not nonblocking:
+                lock.enter()
+            elif not lock.enter_soon(STANDSTILL):
+                return None
             try:
                 if asleep:
                     armed, asleep = asleep, NOT
@@ -59,7 +64,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                         asleep = kind
                 freed = ring.freed
                 if result:
-                    words[READS] += 1
+                    words[READS] = (words[READS] + 1) & WORD
                     side.settle(not ring.left, slept)  # step: read-settle
             finally:
                 lock.release()  # step: read-unlock (late)
@@ -71,7 +76,7 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
             if spin:
                 spin = False
                 if side.spin(WPOS, words[RPOS] + 1, None):
-                    words[R_SPINS] += 1
+                    words[R_SPINS] = (words[R_SPINS] + 1) & WORD
             elif not side.has_data():  # step: read-look (always)
                 if not slept:
                     slept = True  # first: the call may end here, and let go of it in vain
@@ -81,6 +86,8 @@ def read(side: ReaderSide, dest: memoryview | None, want: int) -> int | bytes | 
                     kind, others = LONG, rewatched(side, others)
                 elif outcome == DIED:
                     others = rewatched(side, others)
+            else:
+                primitives.check_signals()
     except BaseException:
         side.recover(asleep)
         raise
@@ -95,19 +102,23 @@ def write(side: WriterSide, source: memoryview) -> int | None:
     words, lock = side.words, side.lock
     ring: PageRing = side.ring  # type: ignore[assignment]
     size, done = len(source), 0
-    spin = side.spin_now > 0 and not words[WR_FLAGS] & os.O_NONBLOCK
+    nonblocking = words[WR_FLAGS] & os.O_NONBLOCK
+    spin = not nonblocking and side.spin_now > 0
     asleep, kind, slept, ticket = NOT, SHORT, False, 0
     others: list[Descriptor] = []  # the other processes, for a long sleep
     held = False  # whether the descriptors are kept from being closed
     may_put = True  # a sleeper that the policy has not woken takes no slot, free or not
     try:
         while True:
-            lock.enter()
+            if not nonblocking:
+                lock.enter()
+            elif not lock.enter_soon(STANDSTILL):
+                return _written(done, False)
             try:
                 if asleep:
                     armed, asleep = asleep, NOT
                     side.disarm(armed)  # step: write-disarm
-                    may_put = may_put or answered(words[WR_RUNG], ticket) or not side.has_data()
+                    may_put = may_put or side.answered(ticket) or not side.has_data()
                 broken = side.bell.hung_up()  # the kernel's own count of readers, every time
                 put = 0
                 if may_put and not broken:
@@ -118,7 +129,7 @@ def write(side: WriterSide, source: memoryview) -> int | None:
                 if blocked and may_put and words[WR_FLAGS] & os.O_NONBLOCK:
                     blocked = False
                 if not blocked:
-                    words[WRITES] += 1 if done else 0
+                    words[WRITES] = (words[WRITES] + (1 if done else 0)) & WORD
                     side.settle(slept)  # step: write-settle
                 elif not spin:
                     # no step: it only says how to sleep
@@ -139,18 +150,19 @@ def write(side: WriterSide, source: memoryview) -> int | None:
             if spin:
                 spin = False
                 if _spin_for_space(side):
-                    words[W_SPINS] += 1
+                    words[W_SPINS] = (words[W_SPINS] + 1) & WORD
                 continue
             # step: write-look (never)
-            if answered(words[WR_RUNG], ticket) or (may_put and side.has_space()):
+            if side.answered(ticket) or (may_put and side.has_space()):
                 may_put = True
+                primitives.check_signals()
                 continue
             if not held:
                 held = True  # first: the call may end here, and let go of it in vain
                 side.bell.hold()
             slept = True
             outcome = side.sleep(asleep, None, others)
-            may_put = outcome == WOKEN and (asleep == SHORT or answered(words[WR_RUNG], ticket))
+            may_put = outcome == WOKEN and (asleep == SHORT or side.answered(ticket))
             may_put = may_put or (outcome == DIED and side.has_space())
             kind = asleep
             if outcome == TIMED_OUT and asleep == SHORT:
@@ -176,6 +188,7 @@ def _spin_for_space(side: WriterSide) -> bool:
     """Wait for readers that are at work, until the policy counts writers as ready."""
     words = side.words
     while not side.is_ready():
+        primitives.check_signals()
         if not side.spin(RPOS, words[RPOS] + 1, None):
             return False
     return True

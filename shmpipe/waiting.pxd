@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from . cimport primitives
@@ -18,7 +19,9 @@ cdef class Side:
     cdef public double asked, spin_most, spin_now
     cdef readonly Semaphore read_wait, write_wait
 
+    @cython.locals(words=Words, left=uint64_t, gone=bint)
     cpdef bint others_gone(self, bint sure) except -1
     cpdef bint has_data(self) noexcept
+    cpdef drain(self, Semaphore semaphore)
     cpdef bint is_ready(self) except -1
     cpdef bint spin(self, int word, uint64_t target, object limit) except -1

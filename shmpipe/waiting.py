@@ -29,6 +29,7 @@ again, and drains old tokens before it arms.
 from __future__ import annotations
 
 import os
+import time
 from math import inf
 
 from . import identity, primitives
@@ -36,7 +37,7 @@ from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import Locks, SideLock
 from .policies import ready
-from .primitives import ELSEWHERE, INTERRUPTED, WOKEN
+from .primitives import ELSEWHERE, INTERRUPTED, WOKEN, Semaphore
 from .ring import Ring
 from .segment import (
     LIMIT,
@@ -46,14 +47,18 @@ from .segment import (
     WPOS,
     WR_WAIT,
     WRITE_PAGES,
+    damaged,
 )
 
 DIED = 2  # beside WOKEN, TIMED_OUT and INTERRUPTED: another process may have died
+LATE = 0.25  # seconds past its time for which a call goes on, as long as it need not wait
 BLIND_SLEEP = 0.5  # seconds between looks of a sleeper that cannot watch the other processes
 SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doorbell
 ASK_AFTER = 0.001  # seconds that one side trusts the answer that the other is there
 SPIN_SLICE = 0.002  # seconds that a compiled spin may keep a signal's handler waiting
 LONGEST_SPIN = 50e-6  # seconds; the automatic choice where spinning can help at all
+
+_MANY = 1 << 16  # tokens: more than sleepers have ever left behind
 
 NOT, SHORT, LONG = range(3)  # how a call is counted among the sleepers at the moment
 
@@ -109,6 +114,8 @@ class Side:
         watched = Watched()
         try:
             watched.users = self.ring.segment.places.users()
+            if self.bell.ends_calls:
+                watched.append(self.bell.closing())
             for token in watched.users:
                 process = identity.watch(token)
                 if process is not None:
@@ -119,6 +126,7 @@ class Side:
 
     def sleep_long(self, events: int, seconds: float | None, others: list[Descriptor]) -> int:
         """Poll the doorbell: WOKEN, TIMED_OUT, INTERRUPTED, or DIED: look at everything again."""
+        self.still_open(WOKEN)  # whoever closes it from now on is seen below
         limit = seconds
         if self.blind is not None:
             limit = BLIND_SLEEP if seconds is None else min(seconds, BLIND_SLEEP)
@@ -135,10 +143,12 @@ class Side:
     def still_open(self, outcome: int) -> int:
         """After a sleep: a handler that closes the end means the call that it has interrupted.
 
-        (Another thread that closes it lets calls finish.)
+        Another thread that closes it ends calls on a connection; as with the kernel's pipe, those
+        on a pipe go on.
         """
-        if outcome == INTERRUPTED and self.bell.sock is None:
-            raise self.bell.closed()
+        bell = self.bell
+        if bell.sock is None and (bell.ends_calls or outcome == INTERRUPTED):
+            raise bell.closed()
         return outcome
 
     def others_gone(self, sure: bool) -> bool:
@@ -149,15 +159,17 @@ class Side:
         """
         words = self.words
         now = primitives.coarse_time()
-        if words[self.left_word]:
+        left = words[self.left_word]
+        if not left and not sure and now - self.asked < ASK_AFTER:
+            return False
+        # step: left-first (late 2)
+        if left:
             words[self.left_word] = 0  # before asking: who leaves after the answer sets it again
-        elif not sure and now - self.asked < ASK_AFTER:
-            return False
         self.asked = now
-        if not self.bell.hung_up():
-            return False
-        self.asked = -inf  # nobody can come back: ask again at once
-        return True
+        gone = self.bell.hung_up()
+        if gone:
+            self.asked = -inf  # nobody can come back: ask again at once
+        return gone
 
     def spin(self, word: int, target: int, limit: float | None) -> bool:
         """Wait, without sleeping, for a word that only grows to reach ``target``.
@@ -175,6 +187,20 @@ class Side:
         else:
             self.spin_now = max(self.spin_most / 64, self.spin_now / 2)
         return paid
+
+    def drain(self, semaphore: Semaphore) -> None:
+        """Take the tokens that nobody took."""
+        for _ in range(_MANY):
+            if not semaphore.acquire(False):
+                return
+        raise damaged("a semaphore that is never empty")
+
+    def post_in_leaving(self, semaphore: Semaphore) -> None:
+        """An end is closed, also one of a pipe that is damaged."""
+        try:
+            semaphore.release()
+        except OSError:
+            pass
 
     # What the two sides do each in their own way.
 
@@ -214,6 +240,16 @@ class Side:
         self.bell.close()
 
 
+def go_on(deadline: float | None) -> None:
+    """Before another round of a call that has found something to do and did not have to sleep.
+
+    TimeoutError: ``deadline`` has long come.  (Who keeps a call busy may not keep it for ever.)
+    """
+    primitives.check_signals()
+    if deadline is not None and time.monotonic() > deadline + LATE:
+        raise TimeoutError("timed out: what the call had waited for was gone again each time")
+
+
 def close_all(watched: list[Descriptor]) -> None:
     while watched:
         watched.pop().close()
@@ -223,13 +259,3 @@ def rewatched(side: Side, watched: list[Descriptor]) -> list[Descriptor]:
     """What ``side.watch_others()`` returns now, in place of what it did."""
     close_all(watched)
     return side.watch_others()
-
-
-def answered(rung: int, ticket: int) -> bool:
-    """Whether somebody who has taken ``ticket`` was rung for.
-
-    To be asked once more before sleeping, whatever the ring shows: whoever rang without cause, as
-    is done when somebody has died, may have looked for the sleeper before it could be found.  With
-    the ticket answered nobody would ring for it again.
-    """
-    return not ((rung - ticket) & (1 << 63))

@@ -12,8 +12,11 @@ cdef int W_SLEEPS, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WATCH
 @cython.final
 cdef class WriterSide(Side):
     cpdef bint has_space(self) except -1
+    @cython.locals(words=Words, rung=uint64_t)
+    cpdef bint answered(self, uint64_t ticket) except -1
     @cython.locals(words=Words)
     cpdef arm(self, int kind, bint again)
+    @cython.locals(count=uint64_t)
     cpdef disarm(self, int kind)
     @cython.locals(words=Words)
     cpdef settle(self, bint slept)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from . import primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
-from .locking import Locks
+from .locking import STANDSTILL, Locks, standstill
 from .primitives import POLLOUT
 from .ring import Ring
 from .segment import (
-    LIMIT,
     PLUG,
     R_WAKES,
     RD_ARM,
@@ -44,7 +43,19 @@ class WriterSide(Side):
         self.left_word = RD_LEFT
 
     def has_space(self) -> bool:
-        return self.ring.used_now() < self.words[LIMIT]
+        return self.ring.used_now() < self.ring.limit()
+
+    def answered(self, ticket: int) -> bool:
+        """Whether somebody who has taken ``ticket`` was rung for.
+
+        To be asked once more before sleeping, whatever the ring shows: whoever rang without cause,
+        as is done when somebody has died, may have looked for the sleeper before it could be found.
+        With the ticket answered nobody would ring for it again.  (Tickets that nobody has taken
+        yet cannot have been answered: that would keep this side from sleeping ever after.)
+        """
+        words = self.words
+        rung = words[WR_RUNG]
+        return (rung - ticket) & WORD <= (words[WR_ARM] - ticket) & WORD
 
     # --- under the lock --------------------------------------------------------------------------
 
@@ -57,21 +68,21 @@ class WriterSide(Side):
         if kind == SHORT:
             if not words[WR_SLEEPERS]:  # step: writer-tokens (always)
                 # Tokens that nobody took; were others counted, one may be on its way to them.
-                while self.write_wait.acquire(False):
-                    pass
-            words[WR_SLEEPERS] += 1
-            words[W_SLEEPS] += 0 if again else 1
+                self.drain(self.write_wait)
+            words[WR_SLEEPERS] = (words[WR_SLEEPERS] + 1) & WORD  # step: writer-counted
+            words[W_SLEEPS] = (words[W_SLEEPS] + (0 if again else 1)) & WORD
             words[WR_ARM] = (words[WR_ARM] + 1) & WORD  # step: writer-ticket
         else:
-            words[WR_LONG] += 1
+            words[WR_LONG] = (words[WR_LONG] + 1) & WORD  # step: writer-long
             self.plug()  # step: writer-plug
         return words[WR_ARM]
 
     def disarm(self, kind: int) -> None:
         # An exception in between leaves a count too high, which only costs wakes; never too low.
         word = WR_SLEEPERS if kind == SHORT else WR_LONG
-        if kind and self.words[word]:
-            self.words[word] -= 1
+        count = self.words[word] if kind else 0
+        if count:
+            self.words[word] = count - 1
 
     def plug(self) -> None:
         """Show watchers and long sleepers that there is no space (doorbell's rule 2)."""
@@ -119,7 +130,7 @@ class WriterSide(Side):
         if kind and lock.enter_soon():  # if not, a count stays too high, which costs only wakes
             try:
                 self.disarm(kind)
-                self.settle(True)
+                self.settle(True)  # step: writer-abandon-settle
             finally:
                 lock.release()
                 lock.leave()
@@ -137,7 +148,7 @@ class WriterSide(Side):
     def watch_fd(self) -> int:
         """The descriptor that is writable when there is space enough or no reader."""
         words, lock = self.words, self.lock
-        lock.enter()
+        lock.enter(standstill())
         try:
             words[WR_WATCH] = 1  # step: watch-space-announce
             self.show_level()  # step: watch-space-level
@@ -172,10 +183,10 @@ class WriterSide(Side):
             return
         words[RD_RUNG] = ticket  # step: reader-rung
         if words[RD_SLEEPERS]:
-            words[R_WAKES] += 1
+            words[R_WAKES] = (words[R_WAKES] + 1) & WORD
             self.read_wait.release()  # step: wake-readers
         if words[RD_WATCH] or words[RD_LONG]:
-            words[R_WAKES] += 1
+            words[R_WAKES] = (words[R_WAKES] + 1) & WORD
             self.bell.ring(ticket)  # step: wake-watchers
 
     def arrived(self) -> None:
@@ -199,15 +210,16 @@ class WriterSide(Side):
         # Before looking who waits where: as in ReaderSide.wake_writers().
         primitives.fence()  # step: resized-writer-fence
         if words[WR_SLEEPERS]:
-            self.write_wait.release()
+            self.write_wait.release()  # step: resized-writer-wake
         if words[WR_LONG]:
             self.bell.open()  # step: resized-open
-        self.level_changed()
+        self.level_changed()  # step: resized-level
 
     def level_changed(self) -> None:
         """The mark for POLLOUT has moved; sleepers are not woken by that."""
         words, lock = self.words, self.lock
-        lock.enter()
+        if not lock.enter_soon(STANDSTILL):
+            return  # the next call on this side shows it
         try:
             if words[WR_WATCH] or (words[PLUG] != words[UNPLUG] and not words[WR_LONG]):
                 self.show_level()
@@ -217,7 +229,7 @@ class WriterSide(Side):
 
     def leave(self) -> None:
         """This process closes its end: a sleeping reader will look whether it was the last."""
-        self._let_go()
-        self.words[WR_LEFT] = 1
+        self._let_go()  # step: writer-close
+        self.words[WR_LEFT] = 1  # step: writer-left
         if self.words[RD_SLEEPERS]:
-            self.read_wait.release()
+            self.post_in_leaving(self.read_wait)  # step: writer-leave-wake

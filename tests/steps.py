@@ -6,6 +6,7 @@ it. Only interpreted code has steps.
 
 from __future__ import annotations
 
+import dis
 import os
 import signal
 import sys
@@ -44,6 +45,16 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def interruptible(frame: FrameType) -> bool:
+    """Whether a signal's handler may run before the instruction that a frame is at.
+
+    Before these it does not, and what is raised there all the same costs the interpreter the
+    exception that it is about to handle (Python 3.11 and later).
+    """
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return name not in ("PUSH_EXC_INFO", "POP_EXCEPT")
+
+
 class at_step:
     """With this block, call `act` at step `number` (from 0) in the code of `modules`."""
 
@@ -56,6 +67,8 @@ class at_step:
         self._opcodes = opcodes
 
     def __enter__(self) -> at_step:
+        if self._opcodes:
+            sys._getframe().f_trace_opcodes = True  # or Python 3.12 reports none
         sys.settrace(self._called)
         return self
 
@@ -70,12 +83,14 @@ class at_step:
     def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename not in self._files:
             return None
-        frame.f_trace_opcodes = self._opcodes
+        if self._opcodes:
+            frame.f_trace = self._stepped  # or Python 3.13 does not see that it wants them
+            frame.f_trace_opcodes = True
         frame.f_trace_lines = not self._opcodes
         return self._stepped
 
     def _stepped(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event in ("line", "opcode"):
+        if event == "line" or (event == "opcode" and interruptible(frame)):
             self._left -= 1
             if self._left == -1:
                 self._act()

@@ -15,10 +15,12 @@ import numpy
 import pytest
 
 import shmpipe
+from shmpipe.segment import WR_LONG
 
 from .links import KiB, MiB, both_kinds, both_ways, link_of, outcome
 from .steps import Boom, at_step, boom, interpreted_only
-from .support import run_child, run_thread
+from .support import PAGE, run_child, run_thread
+from .tasks import eventually
 from .test_connection_api import raises_os_error
 from .test_stopped import LIMIT, TOTAL, partly_sent, stopped
 
@@ -160,6 +162,7 @@ def test_too_long_a_message_is_left_to_others(size: int) -> None:
     receiver, sender = shmpipe.Pipe(False, size=64 * KiB)
     with receiver, sender:
         other = run_child(lambda: [receiver.recv_bytes(size), receiver.recv_bytes()])
+        other.wait_asleep()  # stopped with the lock it would keep this one waiting
         other.kill(signal.SIGSTOP)
         sending = run_child(
             lambda: [sender.send_bytes(bytes(size)), sender.send_bytes(b"next")], close=[receiver]
@@ -340,3 +343,18 @@ def test_bytearray_that_shrinks_while_the_rest_is_pickled() -> None:
             sender.send([data, Resizes(data, bytearray.clear)])
         sender.send("next")
         assert receiver.recv() == "next"
+
+
+def test_a_send_goes_on_when_its_message_fits() -> None:
+    """It waited for whole pages, and so for the receiver to take all that is there."""
+    receiver, sender = shmpipe.Pipe(duplex=False, size=2 * PAGE, write_size=PAGE)
+    with receiver, sender:
+        for letter in (b"a", b"b"):
+            sender.send_bytes(letter * 1500)
+        thread = run_thread(sender.send_bytes, b"g" * 6000)
+        words = sender._sender.ring.view
+        eventually(lambda: words[WR_LONG])
+        assert receiver.recv_bytes() == b"a" * 1500
+        thread.join()
+        assert receiver.recv_bytes() == b"b" * 1500
+        assert receiver.recv_bytes() == b"g" * 6000

@@ -18,6 +18,7 @@ import shmpipe
 from shmpipe.connection import _rebuild as rebuild_connection
 from shmpipe.pipe import _rebuild as rebuild_pipe
 
+from .steps import interruptible
 from .support import run_child, run_thread
 
 PACKAGE = os.path.dirname(shmpipe.__file__)
@@ -41,9 +42,11 @@ class Steps:
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-        if event == "opcode" and not self.raised:
+        if event == "call":
+            frame.f_trace = self  # or Python 3.13 does not see that it wants them
+            frame.f_trace_opcodes = True
+            frame.f_trace_lines = False
+        if event == "opcode" and not self.raised and interruptible(frame):
             self.left -= 1
             if self.left < 0:
                 self.raised = True
@@ -53,6 +56,7 @@ class Steps:
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # or Python 3.12 reports none
         sys.settrace(self)
         try:
             yield

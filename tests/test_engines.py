@@ -30,7 +30,9 @@ INTERPRETED = {
     "_engine",
     "_version",
     "arrays",
+    "naming",
     "patch",
+    "rendezvous",
     "stats",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -159,3 +160,28 @@ def test_sender_stands_still_in_its_turn() -> None:
         assert len(receiver.recv_bytes(timeout=30)) == TOTAL
         child.join(10)
         assert not receiver.poll(0)
+
+
+def test_stands_still_in_looking_for_the_dead() -> None:
+    """Who waits for a lock with a limit does not wait without one for the look at its holder."""
+    receiver, sender = Pipe(False)
+    with receiver, sender:
+        dead = run_child(stop_inside, sender._sender.lock)
+        eventually(lambda: is_stopped(dead))
+        looking = run_child(
+            sender._segment.exclusively, lambda: os.kill(os.getpid(), signal.SIGSTOP)
+        )
+        eventually(lambda: is_stopped(looking))
+        dead.kill()
+
+        def limited() -> bool:
+            with contextlib.suppress(TimeoutError):
+                sender.send_bytes(b"x", timeout=3 * LIMIT)
+                return False
+            return not sender.try_send_bytes(b"x")
+
+        assert run_child(limited, close=[receiver]).join(20)
+        os.kill(looking.pid, signal.SIGCONT)
+        looking.join()
+        sender.send_bytes(b"after", timeout=20)
+        assert receiver.recv_bytes() == b"after"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,9 +16,11 @@ from typing import Any
 import pytest
 
 import shmpipe
+from shmpipe import identity
+from shmpipe.segment import RD_TURN_BY, WR_TURN_BY
 
 from .kinds import pure_only
-from .support import run_child, run_thread
+from .support import eventually, run_child, run_thread
 
 
 def in_killed_child(act: Callable[[], Any]) -> None:
@@ -55,6 +59,37 @@ def test_lock_of_a_dead_reader(how: Callable[[Any], None]) -> None:
         writer.write(b"before")
         in_killed_child(lambda: how(reader._side.lock))
         assert reader.read(10) == b"before"
+
+
+@pytest.mark.parametrize("turn", [False, True], ids=["lock", "turn"])
+@pytest.mark.parametrize("wait", [0.0, 0.03])
+def test_calls_too_short_to_wait_take_over_together(wait: float, turn: bool) -> None:
+    """Each of them is out of time before it may look for the dead; one of many has to."""
+    receiver, sender = shmpipe.Pipe(duplex=False)
+    with receiver, sender:
+        sender.send_bytes(b"before")
+        for part in (sender._sender, receiver._receiver):
+            lock = part.turn if turn else part.side.lock
+            words = part.ring.view
+            if turn:  # what makes calls wait for it
+                words[WR_TURN_BY if part is sender._sender else RD_TURN_BY] = 1 << 40
+            in_killed_child(lock.enter)
+
+        def sent() -> bool:
+            with contextlib.suppress(TimeoutError):
+                sender.send_bytes(b"after", timeout=wait)
+                return True
+            return False
+
+        def received(wanted: bytes) -> bool:
+            with contextlib.suppress(TimeoutError):
+                assert receiver.recv_bytes(timeout=wait) == wanted
+                return True
+            return False
+
+        eventually(sent, 5)
+        eventually(lambda: received(b"before"), 5)
+        eventually(lambda: received(b"after"), 5)
 
 
 def test_lock_taken_over_by_many_at_once() -> None:
@@ -247,3 +282,90 @@ def test_call_from_a_finalizer_inside_a_call() -> None:
         del writer._side.ring.put
         assert refused
         assert reader.read(20) == b"main"
+
+
+# ---------------------------------------------------------------- calls that have hardly any time
+
+LIMITED: dict[str, Callable[[Any], Any]] = {
+    "try_recv_bytes": lambda end: end.try_recv_bytes(),
+    "recv_bytes": lambda end: ended_in_time(lambda: end.recv_bytes(timeout=0.01)),
+    "recv_view": lambda end: ended_in_time(lambda: bytes(end.recv_view(timeout=0).__enter__())),
+    "poll": lambda end: end.poll(0),
+}
+
+
+def ended_in_time(call: Callable[[], Any]) -> Any:
+    with contextlib.suppress(TimeoutError):
+        return call()
+    return None
+
+
+@pytest.mark.parametrize("call", LIMITED)
+@pytest.mark.parametrize("which", ["lock", "turn"])
+def test_receives_with_little_time_take_over_from_the_dead(which: str, call: str) -> None:
+    receiver, sender = shmpipe.Pipe(False)
+    with receiver, sender:
+        sender.send_bytes(b"there")
+        in_killed_child(lambda: getattr(receiver._receiver, which).enter())
+        eventually(lambda: LIMITED[call](receiver), 10)
+
+
+@pytest.mark.parametrize("which", ["lock", "turn"])
+def test_sends_with_little_time_take_over_from_the_dead(which: str) -> None:
+    receiver, sender = shmpipe.Pipe(False)
+    with receiver, sender:
+        in_killed_child(lambda: getattr(sender._sender, which).enter())
+        eventually(lambda: sender.try_send_bytes(b"x"), 10)
+        assert receiver.recv_bytes() == b"x"
+
+
+@pytest.mark.parametrize("victim", ["sender", "receiver"])
+def test_tries_after_a_death_in_the_middle_of_a_message(victim: str) -> None:
+    """Nobody ever waits, and yet what the dead have left behind is put right."""
+    receiver, sender = shmpipe.Pipe(False, size=1 << 16)
+    with receiver, sender:
+        sending = run_child(sender.send_bytes, bytes(1 << 20), close=[receiver])
+        sending.wait_asleep()
+        if victim == "receiver":
+            os.kill(sending.pid, signal.SIGSTOP)
+            receiving = run_child(receiver.recv_bytes, close=[sender])
+            receiving.wait_asleep()
+            receiving.kill()
+        sending.kill()
+
+        def through() -> bool:
+            with contextlib.suppress(TimeoutError):
+                sender.send_bytes(b"x", timeout=0.02)
+            return receiver.try_recv_bytes() == b"x"
+
+        eventually(through, 10)
+
+
+def misjudged(token: int) -> int:
+    """How often a living process looks dead while the last descriptor comes and goes."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+    hoard = []
+    with contextlib.suppress(OSError):
+        while True:
+            hoard.append(os.dup(0))
+    os.close(hoard.pop())
+    stop = False
+
+    def flicker() -> None:
+        while not stop:
+            with contextlib.suppress(OSError):
+                os.close(os.dup(0))
+
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=flicker)
+    thread.start()
+    found = sum(not identity.is_alive(token) for _ in range(20_000))
+    stop = True
+    thread.join()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return found
+
+
+def test_living_process_is_not_taken_for_dead_for_want_of_descriptors() -> None:
+    assert run_child(misjudged, identity.token).join() == 0

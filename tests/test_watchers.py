@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+import shmpipe
+from shmpipe.segment import WR_WANT
+
 from .kinds import asleep, both_kinds, fill, make_pipe, page, pipe_of, set_nonblocking
 from .pollers import by_poll
 from .records import numbers_of, record, records
@@ -29,6 +32,7 @@ from .streams import (
     pausing_writer,
 )
 from .support import PAGE, START_METHODS, run_child, run_process, run_thread
+from .tasks import eventually
 
 # ---------------------------------------------------------------- readers
 
@@ -300,3 +304,20 @@ def test_several_watching_processes_share_each_end(kind: str, pages: int) -> Non
             assert numbers_of(who, part) == sorted(numbers_of(who, part))
         everything = sorted(number for part in found for number in numbers_of(who, part))
         assert everything == list(range(count))
+
+
+def test_a_killed_sender_wants_no_space() -> None:
+    """It waited for more than the write size: so much was still waited for on its behalf."""
+    receiver, sender = shmpipe.Pipe(duplex=False, size=2 * PAGE, write_size=PAGE)
+    with receiver, sender:
+        for _ in range(2):
+            sender.send_bytes(bytes(PAGE - 8))
+        child = run_child(sender.send_bytes, bytes(2 * PAGE - 8))
+        words = sender._sender.ring.view
+        eventually(lambda: words[WR_WANT])
+        child.kill()
+        poller = select.poll()
+        poller.register(sender.outgoing, select.POLLOUT)
+        assert not poller.poll(0)
+        receiver.recv_bytes()
+        assert poller.poll(2000)

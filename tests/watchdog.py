@@ -106,23 +106,11 @@ class Watchdog:
     def expire(self) -> None:
         say(f"\n\n==== {self.name}: not over after {self.limit:g} s; the run ends here ====")
         for pid in [self.root, *self.members()]:
-            self.describe(pid)
+            describe(pid)
         self.kill(self.members())
         with contextlib.suppress(OSError):
             os.kill(self.root, signal.SIGKILL)
         say("==== all processes of the run were killed ====")
-
-    def describe(self, pid: int) -> None:
-        command = _field(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
-        where = _field(pid, "wchan").decode(errors="replace")
-        state = _field(pid, "stat").rpartition(b")")[2].split()[:1]
-        say(f"\n---- process {pid}, state {state}, in {where!r}: {command[:200]}")
-        caught = [line for line in _field(pid, "status").splitlines() if line.startswith(b"SigCgt")]
-        # A process without a handler would die of the signal and say nothing.
-        if caught and int(caught[0].split()[1], 16) >> (signal.SIGUSR1 - 1) & 1:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGUSR1)
-            time.sleep(0.3)
 
     def kill(self, pids: list[int]) -> None:
         # Stopped first, or one of them forks while the others are being killed.
@@ -131,6 +119,20 @@ class Watchdog:
                 with contextlib.suppress(OSError):
                     os.kill(pid, sig)
             pids = list(dict.fromkeys([*pids, *self.members()]))
+
+
+def describe(pid: int) -> None:
+    """Say what a process is at; it prints its stacks itself."""
+    command = _field(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
+    where = _field(pid, "wchan").decode(errors="replace")
+    state = _field(pid, "stat").rpartition(b")")[2].split()[:1]
+    say(f"\n---- process {pid}, state {state}, in {where!r}: {command[:200]}")
+    caught = [line for line in _field(pid, "status").splitlines() if line.startswith(b"SigCgt")]
+    # A process without a handler would die of the signal and say nothing.
+    if caught and int(caught[0].split()[1], 16) >> (signal.SIGUSR1 - 1) & 1:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.3)
 
 
 def say(text: str) -> None:

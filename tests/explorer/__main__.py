@@ -1,7 +1,10 @@
 """Searches the schedules of the scenarios.
 
 tools/explore                        each scenario, with few pre-emptions
-tools/explore --full                 each with all, or as many as its limits say
+tools/explore --full                 each as far as its limits say, and 5,000 schedules go
+tools/explore --full --json FILE     the same; what was found is stored in FILE as it is found (with
+                                     --scenario NAME only that part of it is replaced)
+tools/explore --table FILE PAGE      puts the table of such a file into a page
 tools/explore --scenario NAME        one of them (with --preemptions N, or "all")
 tools/explore --scenario NAME --replay SCHEDULE
                                      one schedule, as a readable interleaving
@@ -15,8 +18,9 @@ import argparse
 import contextlib
 import sys
 import time
+from pathlib import Path
 
-from . import hunting
+from . import hunting, results
 from .mutants import applied, mutants
 from .search import Result, replay
 from .telling import Teller
@@ -38,6 +42,8 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--table", type=Path, nargs=2, metavar=("FILE", "PAGE"))
     parser.add_argument("--scenario", choices=sorted(hunting.SCENARIOS), metavar="NAME")
     parser.add_argument("--preemptions", metavar="N")
     parser.add_argument("--most", type=int, help="schedules of a scenario", metavar="N")
@@ -50,6 +56,9 @@ def main() -> int:
     if options.list:
         print("\n".join([*hunting.SCENARIOS, "", *map(repr, mutants())]))
         return 0
+    if options.table is not None:
+        results.put_table(*options.table)
+        return 0
     if options.mutants is not None:
         return hunt_all(options.mutants, options.seconds)
     with contextlib.ExitStack() as stack:
@@ -60,7 +69,7 @@ def main() -> int:
             if options.scenario is None:
                 parser.error("--replay needs --scenario")
             return show(options.scenario, options.replay)
-        return explore(options)
+        return explore_in_full(options) if options.full else explore(options)
 
 
 def explore(options: argparse.Namespace) -> int:
@@ -68,16 +77,24 @@ def explore(options: argparse.Namespace) -> int:
     good = True
     for name in names:
         scenario = hunting.SCENARIOS[name]
-        bound = scenario.limits.preemptions if options.full or options.scenario else scenario.fast
+        bound = scenario.limits.preemptions if options.scenario else scenario.fast
         if options.preemptions is not None:
             bound = None if options.preemptions == "all" else int(options.preemptions)
         start = time.monotonic()
         most = options.most
-        if most is None and not options.full and not options.scenario:
+        if most is None and not options.scenario:
             most = hunting.FAST_MOST
         result = hunting.search(scenario, bound, most)
         good &= report(name, bound, result, time.monotonic() - start)
     return 0 if good else 1
+
+
+def explore_in_full(options: argparse.Namespace) -> int:
+    most = options.most or results.FULL_MOST
+    record = results.Record(options.json, options.scenario)
+    for name in [options.scenario] if options.scenario else list(hunting.SCENARIOS):
+        record.add(name, results.in_full(hunting.SCENARIOS[name], most, report))
+    return int(record.failed)
 
 
 def show(name: str, schedule: str) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from . import kernel
-from .memory import Failure
+from .memory import Failure, Op
 from .scheduler import Run
 from .search import Scenario
-from .world import PAGE, End, World
+from .world import ASK_AFTER, PAGE, End, World
 
 POLLIN, POLLOUT = kernel.POLLIN, kernel.POLLOUT
 COUNTS = ("RD_SLEEPERS", "WR_SLEEPERS", "RD_LONG", "WR_LONG")
@@ -47,9 +47,11 @@ class PipeScenario(Scenario):
     write_pages = 1
     policy = "write-size"
     frames = False
+    rings = 1
     places = True
     filled = b""
     strict = True
+    counted = True  # whether all who slept are counted out, whenever nobody has been killed
     killable: tuple[str, ...] = ()
     fast: int | None = 1  # pre-emptions in the fast set; ``limits`` are those of the full one
     patience = 0.0  # seconds of its clock that all may take; 0: as long as it likes
@@ -63,6 +65,7 @@ class PipeScenario(Scenario):
             most_pages=self.most_pages,
             frames=self.frames,
             places=self.places,
+            rings=self.rings,
         )
         run.strict = self.strict
         run.killable = frozenset(self.killable)
@@ -75,9 +78,10 @@ class PipeScenario(Scenario):
         raise NotImplementedError
 
     def check(self, run: Run) -> None:
-        if not run.deaths:
-            for name in COUNTS:
-                same(f"{name} at the end", self.world.word(name), 0)
+        if not run.deaths and self.counted:
+            for ring in range(self.rings):
+                for name in COUNTS:
+                    same(f"{name} at the end", self.world.word(name, ring), 0)
         if self.patience and run.now - self.started > self.patience + 1e-6:
             raise Failure(f"it took {run.now - self.started:.2f} s by its own clock")
         self.promised(run)
@@ -87,6 +91,18 @@ class PipeScenario(Scenario):
 
     def add(self, run: Run, end: End, body: Callable[[], Any], name: str = "") -> None:
         run.add(name or end.process, end.process, body)
+
+    def wait_until_asleep(self, run: Run, count: int, semaphore: str) -> None:
+        """Until the first ``count`` tasks sleep there; several: longer than answers are trusted."""
+        place = self.world.place_of(semaphore)
+
+        def asleep() -> bool:
+            pending = [task.pending for task in run.tasks[:count]]
+            return all(op is not None and op.until and place in op.reads for op in pending)
+
+        run.step(Op("waits until the others sleep", (place,), (), True, asleep))
+        if count > 1:
+            run.now += 2 * ASK_AFTER
 
     # Two ends, as nearly all have them.
     def ends(self) -> tuple[End, End]:

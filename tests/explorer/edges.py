@@ -9,6 +9,7 @@ import os
 
 from . import kernel
 from .base import PipeScenario, page, pages_of, result, same
+from .memory import Op
 from .scheduler import Limits, Run
 from .world import PAGE, POLICIES, segment
 
@@ -193,6 +194,36 @@ class LongWriter(PipeScenario):
         self.add(run, reader, lambda: [reader.read(PAGE) for _ in range(2)])
 
 
+class AsleepBelowMark(PipeScenario):
+    """A read that frees less than the policy asks for does not wake a writer that sleeps long."""
+
+    name = "asleep-below-mark"
+    limits = Limits()
+    strict = False
+    counted = False
+    policy = "edge-half"
+    pages = 2
+    filled = page("a") + page("b")
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        run.content = lambda: True  # it goes on sleeping
+
+        def polls() -> bool:
+            pending = run.tasks[0].pending
+            return pending is not None and pending.name == "polls"
+
+        def read() -> bytes:
+            run.step(Op("waits until the other one sleeps long", (), (), True, polls))
+            return bytes(reader.read(PAGE))
+
+        self.add(run, writer, lambda: writer.write(page("z")))
+        self.add(run, reader, read)
+
+    def promised(self, run: Run) -> None:
+        same("plugs: two for a sleep", self.world.word("PLUG"), 2)
+
+
 EDGES: list[PipeScenario] = [
     *(OneRead(policy, pages) for pages in (1, 2) for policy in POLICIES),
     Skipped(),
@@ -204,4 +235,5 @@ EDGES: list[PipeScenario] = [
     WatchAgain(),
     WatchFreed(),
     LongWriter(),
+    AsleepBelowMark(),
 ]

@@ -8,22 +8,37 @@ from pathlib import Path
 
 from .base import PipeScenario
 from .deaths import DEATHS
+from .duplex import DUPLEX
 from .edges import EDGES
+from .loans import LOANS
 from .locks import LOCKS
+from .losses import LOSSES
 from .messages import FRAMES
 from .mutants import Mutant, applied
 from .pipes import PIPES
+from .reservations import RESERVATIONS
 from .scheduler import Limits
 from .search import Result, Search
+from .timeouts import TIMEOUTS
 from .watching import WATCHED
 
 How = tuple[str, int | None, int]  # a scenario, pre-emptions (None: no bound), schedules
 
-SCENARIOS: dict[str, PipeScenario] = {
-    scenario.name: scenario for scenario in [*LOCKS, *EDGES, *PIPES, *WATCHED, *DEATHS, *FRAMES]
-}
+ALL = [
+    *LOCKS,
+    *EDGES,
+    *PIPES,
+    *WATCHED,
+    *DEATHS,
+    *FRAMES,
+    *TIMEOUTS,
+    *LOSSES,
+    *LOANS,
+    *RESERVATIONS,
+    *DUPLEX,
+]
+SCENARIOS: dict[str, PipeScenario] = {scenario.name: scenario for scenario in ALL}
 FAST_MOST = 400  # schedules of each scenario in the fast set
-FULL_MOST = 200_000  # in the full set
 CAUGHT = Path(__file__).with_name("caught.txt")
 _HEAD = "# Each mutant, and a search that catches it: scenario, pre-emptions, schedules needed.\n"
 
@@ -52,11 +67,49 @@ LIKELY = {
     "recv-settle": ("watch-messages", "one-late"),
     "recv-wake": ("send-receive",),
     "recv-pass-on": ("one-late", "crowd-of-messages"),
-    "send-pass-on": ("crowd-of-messages", "two-senders"),
     "send-disarm": ("send-receive",),
-    "send-turn-over": ("two-senders", "death-of-sender"),
+    "send-turn-over": ("gave-up-in-vain",),
+    "late-pass-on": ("late-receive",),
+    "poll-late-pass-on": ("late-poll",),
+    "lend-late-pass-on": ("late-borrow",),
+    "writer-abandon-settle": ("want-over-watched",),
+    "resized-level": ("watch-resized-by-writer",),
+    "resized-reader-rung": ("resize-by",),
+    "resized-reader-wake": ("resize-by",),
+    "resized-writer-wake": ("resize-by",),
+    "resized-unplug": ("resize-by",),
+    "want-over": ("want-over",),
+    "left-first": ("close-of-two",),
+    "other-mark": ("watch-after-death",),
+    "even-asleep": ("take-over",),
+    "close-open-last": ("death-of-closer",),
+    "end-open": ("death-for-good",),
+    "wait-clear": ("watch-messages",),
+    "wait-pass-on": ("close-wakes-receivers",),
+    "recv-disarm": ("one-late", "send-receive"),
+    "reader-long": ("read-sleeps",),
+    "writer-long": ("asleep-below-mark",),
+    "writer-counted": ("one-read",),
+    "writer-close": ("close-against-read",),
+    "writer-left": ("close-wakes",),
+    "writer-leave-wake": ("close-wakes",),
+    "reader-leave-wake": ("close-wakes",),
+    "publish-header-first": ("reserve",),
+    "reserve-mark": ("reserve-twice",),
+    "reserve-settle": ("reserve-watched",),
+    "reserve-hangup": ("close-against-reserve",),
+    "lend-turn": ("lend-and-receive", "reserve-and-send"),
+    "lend-over-first": ("lend-twice", "reserve-twice"),
+    "lend-turn-over-first": ("lend-twice", "reserve-twice"),
+    "lend-wait-pass-on": ("lend-in-parts", "lend-late"),
+    "lend-mark": ("lend-twice", "lend-and-grow"),
+    "lend-settle": ("lend-to-watcher", "lend-late"),
+    "lend-wake-last": ("lend-and-grow",),
+    "lend-grow-wake": ("lend-and-let-grow",),
+    "lend-wake": ("lend-full",),
+    "lend-pass-on": ("lend-late",),
     "parts-wake": ("streamed",),
-    "begin-open": ("death-of-sender",),
+    "begin-open": ("death-for-good",),
     "owed-wakes": ("death-before",),
     "resized-reader-fence": ("resize-by",),
     "resized-writer-fence": ("resize-by",),
@@ -65,17 +118,18 @@ LIKELY = {
     "resized-open": ("resize-by",),
     "resized": ("resize-by",),
     "poll-pass-on": ("poll",),
-    "stale-count": ("death-of-receiver",),
-    "part-taken-first": ("death-of-receiver",),
+    "began-look": ("death-of-collector",),
+    "began-first": ("death-of-collector",),
+    "keeper-first": ("death-of-collector",),
+    "part-taken-first": ("death-of-collector",),
     "parts-rearm": ("two-receivers",),
     "parts-pass-on": ("two-receivers",),
     "turn-pass-on": ("two-receivers",),
-    "recv-turn": ("death-of-receiver", "two-receivers"),
+    "recv-turn": ("close-by-thread-in-parts",),
     "recv-turn-over": ("two-receivers",),
     "send-turn": ("death-of-sender", "two-senders"),
-    "send-close-dead": ("death-of-sender",),
-    "begin-counted": ("death-of-sender",),
-    "turn-look": ("two-senders", "death-of-sender"),
+    "send-close-dead": ("turn-taken-early",),
+    "turn-look": ("turn-taken-over",),
     "hangup-first": ("death",),
     "recv-look-after-hangup": ("death",),
     "read-look-after-hangup": ("death-of-last",),
@@ -83,11 +137,12 @@ LIKELY = {
     "write-unlock": ("death",),
     "send-unlock": ("death",),
     "send-parts-unlock": ("death",),
-    "recv-unlock": ("death-of-receiver",),
+    "recv-unlock": ("death-with-lock",),
     "writer-rearm": ("long-writer", "crowd", "two-writers"),
     "locking": ("seems-lost", "death-of-waiter", "take-over", "exclusion"),
     "ring": ("death-of-resizer", "resize"),
     "control": ("resize",),
+    "lending": ("lend", "reserve", "loan", "borrower"),
     "bytering": ("send", "receive"),
     "sending": ("send", "parts", "stream"),
     "receiving": ("receive", "parts", "stream"),

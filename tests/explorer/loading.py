@@ -18,7 +18,7 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 from pathlib import Path
 from typing import Any
 
-from . import kernel, semaphores
+from . import kernel, semaphores, views
 
 _FOUND = importlib.util.find_spec("shmpipe")
 assert _FOUND is not None and _FOUND.origin is not None
@@ -44,6 +44,7 @@ MODULES = (
     "keeping",
     "sending",
     "receiving",
+    "lending",
 )
 
 
@@ -75,7 +76,7 @@ def _load() -> types.SimpleNamespace:
     sys.meta_path.insert(0, _Sources())
 
     primitives: Any = importlib.import_module(f"{NAME}.primitives")
-    primitives.Semaphore = semaphores.Semaphore
+    primitives.Semaphore = primitives.Sleepable = semaphores.Semaphore
     primitives.ThreadLock = semaphores.ThreadLock
     primitives.fence = semaphores.fence
     primitives.spin = semaphores.spin
@@ -96,6 +97,8 @@ def _load() -> types.SimpleNamespace:
     for module in (found.doorbell, found.places):
         module.os = kernel.Os(module.os)
     found.places.PLACES = 4
+    found.lending.Window = views.Window
+    del found.lending.Loan.__del__  # the garbage collector is not a task
     # What only makes runs longer: one nap is enough before the dead are looked for.
     found.locking._FIRST_NAP = found.locking._LONGEST_NAP = found.locking.PATIENCE
     return found

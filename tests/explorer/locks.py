@@ -64,8 +64,8 @@ class SeemsLost(Exclusion):
 
     def begin(self, run: Run) -> None:
         dead = self.world.writer("P")
-        dead.segment.places.numbers[dead.segment.place(dead.side.lock.index)] = 1
-        run.put(("alive", "P"), 0)
+        self.world.died_inside(dead, dead.side.lock)
+        run.put(dead.side.lock.place, 1)  # it only seemed to hold it
         super().begin(run)
 
 

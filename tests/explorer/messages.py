@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from errno import EBADF
 from typing import Any
 
 from . import kernel
@@ -12,6 +13,7 @@ from .scheduler import Limits, Run
 from .world import PAGE, End, segment
 
 SMALL = page("s", 16)
+TINY = page("t", 8)
 HALF = page("h", 2000)
 FULL = page("f", PAGE - 8)  # fills the ring of one page
 LONG = page("l", PAGE + 500)  # comes in parts
@@ -20,15 +22,22 @@ LONG = page("l", PAGE + 500)  # comes in parts
 class MessageScenario(PipeScenario):
     frames = True
 
-    def left(self) -> list[Any]:
-        """What can still be received."""
+    def left(self, end: End | None = None) -> list[Any]:
+        """What can still be received, on ``end`` or by a process more."""
         got = []
-        end = self.world.reader("later")
+        end = end or self.world.reader("later")
         try:
             while True:
                 got.append(end.receive(0.0))
         except (TimeoutError, EOFError):
             return got
+
+
+def or_timeout(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except TimeoutError:
+        return "too late"
 
 
 class Sent(MessageScenario):
@@ -78,6 +87,27 @@ class Grown(MessageScenario):
 
     def promised(self, run: Run) -> None:
         same("received", result(run, "R"), [HALF, FULL])
+
+
+class Fits(MessageScenario):
+    """A message that fits once one of two has been received; the other one stays."""
+
+    name = "send-fits"
+    limits = Limits(2, late=1)
+    pages = 2
+    filled = page("a", 1500)
+    large = page("g", 6000)
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.world.fill(page("b", 1500))
+        self.reader = reader
+        self.add(run, writer, lambda: writer.send(self.large))
+        self.add(run, reader, reader.receive)
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "R"), self.filled)
+        same("left", self.left(self.reader), [page("b", 1500), self.large])
 
 
 class Senders(MessageScenario):
@@ -132,111 +162,6 @@ class CrowdOfMessages(MessageScenario):
     def promised(self, run: Run) -> None:
         got = sorted((result(run, "R"), result(run, "S")))
         same("received", got, [page("V", 3000), page("W", 3000)])
-
-
-def or_timeout(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except TimeoutError:
-        return "too late"
-
-
-class ReceiveInTime(MessageScenario):
-    """A receive whose time may be up at any moment: the message is received, or is there."""
-
-    name = "receive-in-time"
-    limits = Limits(2, late=2)
-    strict = False
-    patience = 0.5
-
-    def begin(self, run: Run) -> None:
-        reader, writer = self.ends()
-        self.add(run, reader, lambda: or_timeout(lambda: reader.receive(0.3)))
-        self.add(run, writer, lambda: writer.send(SMALL))
-
-    def promised(self, run: Run) -> None:
-        got = result(run, "R")
-        left = self.left()
-        if (got, left) not in ((SMALL, []), ("too late", [SMALL])):
-            raise Failure(f"received {shorter(got)}, left {shorter(left)}")
-
-
-class SendInTime(MessageScenario):
-    """A send whose time may be up at any moment: TimeoutError means that it was not sent."""
-
-    name = "send-in-time"
-    limits = Limits(2, late=2)
-    strict = False
-    patience = 0.5
-    filled = FULL
-
-    def begin(self, run: Run) -> None:
-        reader, writer = self.ends()
-        self.add(run, writer, lambda: or_timeout(lambda: writer.send(SMALL, 0.3)))
-        self.add(run, reader, reader.receive)
-
-    def promised(self, run: Run) -> None:
-        same("received", result(run, "R"), FULL)
-        sent = result(run, "W") != "too late"
-        same("left", self.left(), [SMALL] if sent else [])
-
-
-class PartsInTime(MessageScenario):
-    """A send in parts whose time may be up in the middle: nothing of it will be seen."""
-
-    name = "parts-in-time"
-    limits = Limits(1, late=2)
-    strict = False
-    patience = 1.0
-
-    def begin(self, run: Run) -> None:
-        reader, writer = self.ends()
-
-        def send() -> Any:
-            outcome = or_timeout(lambda: writer.send(LONG, 0.3))
-            writer.send(SMALL)
-            return outcome
-
-        def receive() -> list[Any]:
-            got = [reader.receive()]
-            while got[-1] != SMALL:
-                got.append(reader.receive())
-            return got
-
-        self.add(run, writer, send)
-        self.add(run, reader, receive)
-
-    def promised(self, run: Run) -> None:
-        late = result(run, "W") == "too late"
-        same("received", result(run, "R"), [SMALL] if late else [LONG, SMALL])
-
-
-class OneLateReceiver(MessageScenario):
-    """Two receivers, one whose time may be up as it is woken: the other one gets the message."""
-
-    name = "one-late-receiver"
-    limits = Limits(1, late=1)
-    strict = True
-
-    def begin(self, run: Run) -> None:
-        first, second = self.world.reader("R"), self.world.reader("S")
-        writer = self.world.writer("W")
-        self.add(run, first, lambda: or_timeout(lambda: first.receive(0.01)))
-        self.add(run, second, second.receive)
-
-        def send() -> None:
-            writer.send(SMALL)
-            writer.send(HALF)
-
-        self.add(run, writer, send)
-
-    def promised(self, run: Run) -> None:
-        got = [result(run, "R"), result(run, "S")]
-        wanted = sorted((SMALL, HALF))
-        if got[0] == "too late":
-            same("received", sorted([got[1], *self.left()]), wanted)
-        else:
-            same("received", sorted(got), wanted)
 
 
 class WatchMessages(MessageScenario):
@@ -319,109 +244,103 @@ class CloseAgainstSend(MessageScenario):
         same("send", result(run, "W"), "EPIPE")
 
 
-class DeathOfSender(MessageScenario):
-    """One of two senders is killed at any point of a message in parts: the other one's arrive."""
+class CloseOfTwo(MessageScenario):
+    """Of two receivers one closes, then the other, however soon: a send behind that says so."""
 
-    name = "death-of-sender"
-    limits = Limits(0, deaths=1)
-    strict = False
-    killable = ("W",)
-    patience = 1.0
-    content = LONG
+    name = "close-of-two"
+    limits = Limits()
 
     def begin(self, run: Run) -> None:
-        reader = self.world.reader("R")
+        writer = self.world.writer("W")
+        readers = [self.world.reader(name) for name in "RS"]
 
-        def send(end: End, content: bytes) -> None:
-            end.send(content)
-            end.close()
+        def close() -> None:
+            for reader in readers:
+                reader.close()
+            run.step(Op("says that both have closed", (), ("closed",), True))
+            run.put("closed", 1)
 
-        for name, content in (("W", self.content), ("V", SMALL)):
-            end = self.world.writer(name)
-            self.add(run, end, lambda end=end, content=content: send(end, content))
-        self.add(run, reader, reader.receive_all)
+        def send() -> str:
+            both = lambda: run.get("closed") == 1  # noqa: E731
+            try:
+                writer.send(SMALL)
+                run.step(Op("waits for that", ("closed",), (), True, both))
+                writer.send(SMALL)
+            except BrokenPipeError:
+                return "EPIPE"
+            return "sent to nobody"
+
+        self.add(run, writer, send)
+        self.add(run, readers[0], close)
+
+    def promised(self, run: Run) -> None:
+        same("send", result(run, "W"), "EPIPE")
+
+
+class CloseWakesReceivers(MessageScenario):
+    """A close is seen at once by all receivers that are well asleep."""
+
+    name = "close-wakes-receivers"
+    limits = Limits()
+
+    def begin(self, run: Run) -> None:
+        writer = self.world.writer("W")
+        for name in "RS":
+            end = self.world.reader(name)
+            self.add(run, end, end.receive_all)
+
+        def close() -> None:
+            self.wait_until_asleep(run, 2, "RD_WAIT")
+            writer.close()
+
+        self.add(run, writer, close)
+
+
+class CloseByThreadInParts(MessageScenario):
+    """A thread closes an end while another one receives a message in parts, all of which are there:
+    that call gets it, or the error of a closed end.
+    """
+
+    name = "close-by-thread-in-parts"
+    limits = Limits(3)
+    remembers = False
+
+    def begin(self, run: Run) -> None:
+        reader, _ = self.ends()
+        self.world.begin_stream(HALF, 1024)
+        self.world.continue_stream(HALF[1024:])
+
+        def receive() -> Any:
+            try:
+                return reader.receive()
+            except OSError as error:
+                return error.errno
+
+        self.add(run, reader, receive)
+        self.add(run, reader, reader.close, "T")
 
     def promised(self, run: Run) -> None:
         got = result(run, "R")
-        wanted = [[self.content, SMALL], [SMALL, self.content]]
-        if run.tasks[0].dead:
-            wanted.append([SMALL])
-        if got not in wanted:
+        if got != HALF and got != EBADF:
             raise Failure(f"received {shorter(got)}")
-
-
-class DeathOfWhole(DeathOfSender):
-    """The same with a message that fits."""
-
-    name = "death-of-whole"
-    limits = Limits(1, deaths=1)
-    content = HALF
-
-
-class DeathOfReceiver(MessageScenario):
-    """One of two receivers is killed at any point: what follows is received by the other one."""
-
-    name = "death-of-receiver"
-    limits = Limits(0, deaths=1)
-    strict = False
-    killable = ("R",)
-    patience = 1.0
-
-    def begin(self, run: Run) -> None:
-        first, second = self.world.reader("R"), self.world.reader("S")
-        writer = self.world.writer("W")
-
-        def receive() -> Any:
-            got = first.receive()
-            first.close()
-            return got
-
-        def send() -> None:
-            for content in (LONG, SMALL, HALF):
-                writer.send(content)
-            writer.close()
-
-        def receive_first() -> Any:
-            try:
-                return receive()
-            except EOFError:
-                return None
-
-        self.add(run, first, receive_first)
-        self.add(run, second, second.receive_all)
-        self.add(run, writer, send)
-
-    def promised(self, run: Run) -> None:
-        first, got = result(run, "R"), result(run, "S")
-        sent = [LONG, SMALL, HALF]
-        if not run.tasks[0].dead:
-            rest = [content for content in sent if content != first]
-            same("received", got, rest)
-            return
-        lost = [content for content in sent if content not in got]
-        if got != [content for content in sent if content in got] or len(lost) > 1:
-            raise Failure(f"received {shorter(got)}")
-        if len(lost) == 0 and self.world.word("DROPPED"):
-            raise Failure("counted as dropped, and received")
+        if got == HALF:
+            same("counted as lost", self.world.word("DROPPED"), 0)
 
 
 FRAMES: list[PipeScenario] = [
     Sent(),
     Streamed(),
     Grown(),
+    Fits(),
     Senders(),
     Receivers(),
     CrowdOfMessages(),
-    ReceiveInTime(),
-    SendInTime(),
-    PartsInTime(),
-    OneLateReceiver(),
     WatchMessages(),
     PollBeside(),
     CloseAgainstSend(),
-    DeathOfSender(),
-    DeathOfWhole(),
-    DeathOfReceiver(),
+    CloseOfTwo(),
+    CloseWakesReceivers(),
+    CloseByThreadInParts(),
 ]
 
 assert segment.ALIGN == 8

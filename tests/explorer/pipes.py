@@ -25,6 +25,10 @@ def write_a_byte(writer: Any) -> str:
     return "written"
 
 
+def read_ten(reader: Any) -> Any:
+    return reader.read(10)
+
+
 class ReadSleeps(PipeScenario):
     """A reader finds nothing; a writer writes once."""
 
@@ -252,6 +256,39 @@ class CloseByThread(PipeScenario):
             raise Failure(f"read {read!r}, write {written}")
 
 
+class CloseWakes(PipeScenario):
+    """A close is seen at once by one who is asleep, and by all who are well asleep."""
+
+    limits = Limits()
+
+    def __init__(self, closer: str, count: int) -> None:
+        self.closer, self.count = closer, count
+        who = "writer" if closer == "R" else "reader"
+        self.name = f"close-wakes-{who}" + "s" * (count > 1)
+        self.filled = page("a") if closer == "R" else b""
+
+    def begin(self, run: Run) -> None:
+        if self.closer == "R":
+            closing, sleepers = self.world.reader("R"), [self.world.writer(n) for n in "WV"]
+        else:
+            closing, sleepers = self.world.writer("W"), [self.world.reader(n) for n in "RS"]
+        for end in sleepers[: self.count]:
+            call = write_a_byte if self.closer == "R" else read_ten
+            self.add(run, end, lambda end=end, call=call: call(end))
+
+        def close() -> None:
+            semaphore = "WR_WAIT" if self.closer == "R" else "RD_WAIT"
+            self.wait_until_asleep(run, self.count, semaphore)
+            closing.close()
+
+        self.add(run, closing, close)
+
+    def promised(self, run: Run) -> None:
+        wanted = "EPIPE" if self.closer == "R" else b""
+        outcomes = [task.result for task in run.tasks[: self.count]]
+        same("outcomes", outcomes, [wanted] * self.count)
+
+
 PIPES: list[PipeScenario] = [
     ReadSleeps(),
     *(WriteSleeps(policy, 1) for policy in POLICIES),
@@ -260,6 +297,7 @@ PIPES: list[PipeScenario] = [
     Stream(),
     CloseAgainstRead(),
     CloseAgainstWrite(),
+    *(CloseWakes(closer, count) for closer in "RW" for count in (1, 2)),
     Crowd(),
     TwoReaders(),
     TwoWriters(),

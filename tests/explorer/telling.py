@@ -42,7 +42,8 @@ def name_of(place: Any) -> str:
             zip(range(8, 64, 4), ("RD_LOCK", "WR_LOCK", "RD_TURN", "WR_TURN"), strict=False)
         )
         return f"place {slot}: " + (f"number for {lock.get(rest, 'nothing')}" if rest else "token")
-    return WORDS.get((place - segment._RING0) // 8, f"word {(place - segment._RING0) // 8}")
+    ring, index = divmod((place - segment._RING0) // 8, segment.LINES * segment.LINE)
+    return WORDS.get(index, f"word {index}") + (" of the other ring" if ring else "")
 
 
 def _where() -> str:

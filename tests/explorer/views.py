@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
+from .machine import current
 from .scheduler import Run
 
 PAGE = 4096
@@ -111,3 +112,39 @@ class Headers:
 
     def __setitem__(self, index: int, value: int) -> None:
         self.data[index * 8 : index * 8 + 8] = value.to_bytes(8, "little")
+
+
+class Lent:
+    """What a loan gives: bytes of a ring where they lie, in a row also where they wrap."""
+
+    def __init__(self, data: Data, at: int, size: int, capacity: int) -> None:
+        self.data, self.at, self.size = data, at, size
+        self.first = min(size, capacity - at)
+
+    def toreadonly(self) -> Lent:
+        return self
+
+    def release(self) -> None:
+        self.first = self.size = 0
+
+    def read(self) -> bytes:
+        rest = self.size - self.first
+        return self.data[self.at : self.at + self.first] + self.data[0:rest]
+
+    def write(self, content: bytes) -> None:
+        self.data[self.at : self.at + self.first] = content[: self.first]
+        self.data[0 : self.size - self.first] = content[self.first :]
+
+
+class Window:
+    """In place of ``lending.Window``; nobody keeps a view of it."""
+
+    def __init__(self, ring: Any, pages: int) -> None:
+        self.ring, self.size = ring, pages * PAGE
+        self.token = 1 + current().process(current().here())
+
+    def view(self, at: int, size: int) -> Lent:
+        return Lent(self.ring.data, at & (self.size - 1), size, self.size)
+
+    def is_used(self) -> bool:
+        return False

@@ -124,10 +124,29 @@ class WatchFull(PipeScenario):
             same("readiness of a full pipe", self.writer.ready(POLLOUT), False)
 
 
+class WatchResized(PipeScenario):
+    """Somebody makes a full ring larger: those who watch for space are shown it."""
+
+    limits = Limits()
+    pages, most_pages = 1, 2
+    filled = page("a")
+
+    def __init__(self, by: str) -> None:
+        self.name, self.by = f"watch-resized-by-{by}", by
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        third = reader if self.by == "reader" else self.world.writer("C")
+        self.add(run, writer, lambda: kernel.poll_fd(writer.watch(), POLLOUT, None))
+        self.add(run, third, lambda: third.resize(2))
+
+
 WATCHED: list[PipeScenario] = [
     WatchData(),
     WatchBeside(),
     *(WatchSpace(policy) for policy in POLICIES),
     *(WatchSpace(policy, 2) for policy in ("write-size", "edge-half", "half")),
     WatchFull(),
+    WatchResized("reader"),
+    WatchResized("writer"),
 ]

@@ -1,0 +1,110 @@
+"""The measured parts of docs/performance.md, and what was aimed at beside what was got."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import pages, report
+from .limits import PREFIX
+
+OURS, PIPE, DUPLEX, RUST = (
+    "shmpipe",
+    "multiprocessing.Pipe(False)",
+    "multiprocessing.Pipe()",
+    "cloudtoid-interprocess",
+)
+
+
+def fill(page: str, document: dict[str, Any]) -> str:
+    """The page with every measured part written anew."""
+    about, _, tables = report.markdown(document).partition("\n\n")
+    return pages.fill(
+        page,
+        {"machine": [about], "aims": _aims(document), "tables": [tables.rstrip("\n")]},
+    )
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A ratio to another contender, or to the best of them."""
+
+    workload: str
+    text: str
+    against: str | None  # None: the best peer
+    least: float
+    figure: str = "rate"
+    ours: str = OURS
+
+
+AIMS = (
+    Aim("stream-8B", "8 B one way", RUST, 2.5),
+    Aim("stream-8B", "8 B one way", PIPE, 8),
+    Aim("stream-1KiB", "1 KiB one way", RUST, 2),
+    Aim("stream-64KiB", "64 KiB one way", None, 1.5),
+    Aim("stream-64KiB", "64 KiB one way, bytes per CPU second", PIPE, 3, "cpu"),
+    Aim("stream-1MiB", "1 MiB one way", None, 1.3),
+    Aim("stream-1MiB", "1 MiB one way", PIPE, 6),
+    Aim("stream-8MiB-into", "8 MiB one way, into a buffer", None, 1.3),
+    Aim("stream-8MiB-into", "8 MiB one way, into a buffer", "limit: memcpy", 0.6),
+    Aim("roundtrip-8B", "8 B there and back, p50", DUPLEX, 8, "p50"),
+    Aim("roundtrip-8B", "8 B there and back, p50", None, 4, "p50"),
+    Aim(
+        "roundtrip-8B", "8 B there and back, spin=0, p50", DUPLEX, 1 / 0.6, "p50", "shmpipe spin=0"
+    ),
+    Aim("array-8MB", "NumPy array of 8 MB", DUPLEX, 5),
+    Aim("dict", "small dict", DUPLEX, 1.5),
+    Aim("selectors", "selectors loop over 16 connections", DUPLEX, 1.2),
+)
+
+
+def _aims(document: dict[str, Any]) -> list[str]:
+    rows = []
+    for aim in AIMS:
+        found = _reached(document, aim)
+        if found is not None:
+            times, other = found
+            reached = "yes" if times >= aim.least else "**no**"
+            rows.append([aim.text, other, f"{aim.least:.3g} ×", f"{times:.3g} ×", reached])
+    return pages.table(["workload", "against", "aim", "got", "reached"], rows, left=2)
+
+
+def _reached(document: dict[str, Any], aim: Aim) -> tuple[float, str] | None:
+    """How many times as good ours is, and as whose; None: that was not measured."""
+    entry = next((each for each in document["workloads"] if each["name"] == aim.workload), None)
+    measured = {
+        each["name"]: each for each in (entry or {}).get("contenders", ()) if "median" in each
+    }
+    ours = measured.get(aim.ours)
+    if ours is None:
+        return None
+    others = [aim.against] if aim.against else [name for name in measured if _is_peer(name)]
+    found = [
+        (_ratio(ours, measured[name], aim.figure), name) for name in others if name in measured
+    ]
+    return min(found) if found else None
+
+
+def _is_peer(name: str) -> bool:
+    return not name.startswith((OURS, PREFIX))
+
+
+def _ratio(ours: dict[str, Any], other: dict[str, Any], figure: str) -> float:
+    if figure == "p50":
+        return float(other["latency"]["p50"] / ours["latency"]["p50"])
+    value: Callable[[dict[str, Any]], float] = _cpu if figure == "cpu" else _seconds
+    # Round by round: neighbours share their noise.
+    both = zip(ours["rounds"], other["rounds"], strict=False)
+    return statistics.median(
+        value(theirs) / value(mine) for mine, theirs in both if mine and theirs
+    )
+
+
+def _seconds(sample: dict[str, Any]) -> float:
+    return float(sample["seconds"] / sample["count"])
+
+
+def _cpu(sample: dict[str, Any]) -> float:
+    return float(sample["cpu_seconds"] / sample["count"])
