@@ -42,6 +42,7 @@ MODULES = (
     "ring",
     "segment",
     "sending",
+    "stepping",
     "stream",
     "waiting",
     "writers",

@@ -15,6 +15,7 @@ from .patch import install, installed, uninstall
 from .pipe import PipeEnd, PipeReader, PipeWriter, fcntl, ioctl, pipe
 from .rendezvous import Listener, connect, listen
 from .stats import PipeStats
+from .stepping import SteppedSend
 
 __all__ = [
     "F_GETFL",
@@ -30,6 +31,7 @@ __all__ = [
     "PipeReader",
     "PipeStats",
     "PipeWriter",
+    "SteppedSend",
     "__version__",
     "connect",
     "engine",

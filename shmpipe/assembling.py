@@ -17,6 +17,8 @@ class Assembly:
     """
 
     kind = DATA
+    borrows = False
+    """Whether it may fill what is its caller's: ``moved()`` if the call ends in the middle."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -35,6 +37,10 @@ class Assembly:
         if self.have != self.size:
             raise damaged(f"a message of {self.size} bytes that ends after {self.have}")
         return self.whole()
+
+    def moved(self) -> Assembly:
+        """What has come, for later, elsewhere: what was borrowed is the caller's again."""
+        return self
 
     def put(self, piece: memoryview, position: int) -> None:
         raise NotImplementedError
@@ -60,6 +66,8 @@ class Plain(Assembly):
 class Room(Assembly):
     """A caller's buffer that a DATA message goes to."""
 
+    borrows = True
+
     def __init__(self, room: memoryview, size: int) -> None:
         super().__init__(size)
         self._room = room
@@ -71,7 +79,6 @@ class Room(Assembly):
         return self.size
 
     def moved(self) -> Plain:
-        """What has come, for later, elsewhere: the buffer is the caller's again."""
         plain = Plain(self.size)
         plain.add(self._room[: self.have], 0)
         return plain

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from multiprocessing import BufferTooShort, reduction
 from sys import is_finalizing
 from typing import TYPE_CHECKING, Any
@@ -31,10 +32,12 @@ from .receiving import TOO_LONG, Receiver
 from .segment import PAGES, Segment
 from .sending import Sender
 from .stats import PipeStats
+from .stepping import SteppedSend
 from .writers import WriterSide
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+    from numpy.typing import NDArray
 
 FIRST_PAGES = 8
 """Pages a connection's ring starts with; it grows up to ``size`` when that proves too little."""
@@ -53,7 +56,8 @@ class Connection:
     Where ``timeout`` is a parameter it is in seconds; None or infinity: without limit; NaN:
     ValueError.  TimeoutError then says that nothing was sent or received: a message is there whole
     or not at all.  (What has come of a message larger than the pipe is kept for this process's next
-    receiving call.)
+    receiving call; the TimeoutError has its length in bytes as ``kept``.  Out of time, a call takes
+    what is in the pipe, and no more than the pipe holds.)
 
     OSError "handle is closed": after ``close()``, also from a call that another thread is asleep in
     then.  OSError "connection is write-only" or "connection is read-only": the wrong end of a
@@ -273,6 +277,60 @@ class Connection:
             count += 1
         return count
 
+    def begin_send(self, obj: Any) -> SteppedSend:
+        """Pickle an object as ``send`` does, to be sent in steps that never wait.
+
+        For programs that wait elsewhere, as event loops do: ``step()`` of what is returned sends
+        what there is space for, and is to be called again when ``outgoing.fileno()`` is writable.
+        A message larger than the pipe goes out in parts; given up half-way, or if this process
+        dies, nothing of it is received.  While it is half sent other senders wait; a call of this
+        thread that sends, and resizing: OSError EBUSY; ``close()``: BufferError.
+        """
+        return SteppedSend(self, self._writing(), *objects.dump(obj))
+
+    def begin_send_bytes(
+        self, buf: ReadableBuffer, offset: int = 0, size: int | None = None
+    ) -> SteppedSend:
+        """As ``begin_send``, for what ``send_bytes`` sends, which is not copied before."""
+        view = part_of(buf, offset, size)
+        return SteppedSend(self, self._writing(), DATA, view, len(view))
+
+    def send_array(self, a: Any, *, timeout: float | None = None) -> None:
+        """Send an array from its own memory, without a pickle, for ``recv_array`` (or ``recv``).
+
+        What ``numpy.asarray`` takes; in C or Fortran order, else it is copied first.  Type, byte
+        order and shape are kept, subclasses are not.  TypeError: it refers to objects, has a mask,
+        or is of a type that NumPy cannot describe in words.
+        """
+        sender = self._writing()
+        deadline = deadline_of(timeout)
+        from . import arrays
+
+        kind, content, size = arrays.dump(a)
+        sender.send(kind, content, size, deadline)
+
+    def begin_send_array(self, a: Any) -> SteppedSend:
+        """As ``begin_send``, for what ``send_array`` sends."""
+        from . import arrays
+
+        return SteppedSend(self, self._writing(), *arrays.dump(a))
+
+    def reserve_array(
+        self, shape: Any, dtype: Any, order: str = "C", *, timeout: float | None = None
+    ) -> AbstractContextManager[NDArray[Any]]:
+        """Space for an array, sent when the block ends: ``with conn.reserve_array(...) as a``.
+
+        As ``reserve``, errors and all.  The array holds what is left of earlier messages.  After
+        the block it is an empty one; BufferError: something else than local variables of functions
+        that are running (a slice, a tensor, an attribute) refers to it.  TypeError as
+        ``send_array``; ValueError: ``order`` is not "C" or "F".
+        """
+        from . import arrays
+
+        return arrays.ReservedArray(
+            self, self._writing(), shape, dtype, order, deadline_of(timeout)
+        )
+
     def reserve(
         self, n: int, *, timeout: float | None = None
     ) -> AbstractContextManager[memoryview]:
@@ -304,6 +362,14 @@ class Connection:
         receiver = self._reading()
         deadline = None if timeout is None else deadline_of(timeout)
         return load(receiver.receive(None, deadline))
+
+    def recv_packed(self, *, timeout: float | None = None) -> Callable[[], Any]:
+        """The next object, received but not unpickled: call what is returned to have it.
+
+        So what unpickling raises cannot be taken for what receiving does (EOFError, TimeoutError).
+        """
+        message = self._reading().receive(None, deadline_of(timeout))
+        return partial(load, message)
 
     def recv_bytes(self, maxlength: int | None = None, *, timeout: float | None = None) -> bytes:
         """The next message as bytes.  EOFError as ``recv``.
@@ -388,6 +454,37 @@ class Connection:
         inside the block nothing is lent: leaving the block does nothing there.
         """
         return Received(self, self._reading(), deadline_of(timeout))
+
+    def recv_array(
+        self, out: NDArray[Any] | None = None, *, timeout: float | None = None
+    ) -> NDArray[Any]:
+        """The next array, in new memory, or in ``out``, of the same type and shape; writable.
+
+        It comes straight from the pipe, unless ``out`` is neither in the order of the array sent.
+        TypeError: the next message is not from ``send_array`` or ``reserve_array``, or is of
+        another type than ``out``; ValueError: of another shape, or ``out`` is read-only.  Then the
+        message stays.  EOFError and TimeoutError as ``recv``; ``out`` may have been written to.
+        Nothing is unpickled, whoever sent it.
+        """
+        receiver = self._reading()
+        deadline = deadline_of(timeout)
+        from . import arrays
+
+        return arrays.receive(receiver, out, deadline)
+
+    def recv_array_view(
+        self, *, timeout: float | None = None
+    ) -> AbstractContextManager[NDArray[Any]]:
+        """The next array where it lies, read-only: ``with conn.recv_array_view() as a``.
+
+        As ``recv_view``; one that came in parts (larger than half of ``size``) is copied.  After
+        the block the array is an empty one; BufferError: something else than local variables of
+        functions that are running (a slice, a tensor, an attribute) refers to it.  TypeError as
+        ``recv_array``.
+        """
+        from . import arrays
+
+        return arrays.LentArray(self, self._reading(), deadline_of(timeout))
 
     def recv_many(self, max: int | None = None, *, timeout: float | None = None) -> list[Any]:
         """The next objects, in a list: waits for the first, takes the others that are there.

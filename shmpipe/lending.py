@@ -158,6 +158,9 @@ class Loan:
             used = used or window.is_used()
             if used:
                 window.cut_off()
+                self._part.window = (
+                    None  # it shows zeros, also to a loan that comes when all is gone
+                )
         return used
 
     def _finish(self, well: bool) -> None:
@@ -214,6 +217,7 @@ class Received(Loan):
     """
 
     _by, _lent = RD_TURN_BY, RD_LENT
+    _kind = DATA
 
     def __init__(self, connection: object, receiver: Receiver, deadline: float | None) -> None:
         super().__init__(connection, receiver, deadline)
@@ -227,8 +231,7 @@ class Received(Loan):
                 go_on(self._deadline)
             found = self._look()
             if found is _OTHER:
-                message = receiver.receive(None, self._deadline, None, self._slept)
-                return memoryview(plain(message))
+                return self._copied()
             if found is not None:
                 size, at, pages = found
                 view = _window(receiver, pages).view(at, size)
@@ -239,6 +242,10 @@ class Received(Loan):
             if self._words[RD_TURN_BY]:
                 # step: lend-wait-pass-on
                 side.pass_on(True, False)  # the wake may have been for who has the turn
+
+    def _copied(self) -> memoryview:
+        """It does not lie in the ring as one message of this kind."""
+        return memoryview(plain(self._part.receive(None, self._deadline, None, self._slept)))
 
     def _look(self) -> Any:
         """Borrow the first message: (size, where, pages of the ring); None: there is none yet."""
@@ -253,7 +260,7 @@ class Received(Loan):
                     found = _OTHER
                 elif ring.front():
                     found = _OTHER
-                    if ring.kind == DATA:
+                    if ring.kind == self._kind:
                         found = ring.size, ring.at, ring.pages()
                         words[RD_LENT] = identity.token  # step: lend-mark
             finally:
@@ -297,6 +304,7 @@ class Reserved(Loan):
     """
 
     _by, _lent = WR_TURN_BY, WR_LENT
+    _kind = DATA
 
     def __init__(
         self, connection: object, sender: Sender, size: int, deadline: float | None
@@ -321,7 +329,7 @@ class Reserved(Loan):
             if well and side.others_gone(False):  # step: reserve-hangup (never)
                 raise broken_pipe()
             if well:
-                sender.ring.publish(DATA, self._size)
+                sender.ring.publish(self._kind, self._size)
                 words[WRITES] = (words[WRITES] + 1) & WORD
             if words[WR_WATCH]:
                 side.settle(False)  # step: reserve-settle

@@ -7,6 +7,9 @@ An OBJECT message holds, all numbers unsigned 64-bit little-endian:
 
 The pickle is of protocol 5 and refers to its buffers out of band.  An object without large buffers
 is a DATA message holding a plain pickle, as if sent with ``send_bytes(pickle.dumps(obj))``.
+
+What ``send_array()`` sends has one buffer, and in place of the pickle a description that begins
+with ARRAY_MAGIC (see ``arrays``).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ OUT_OF_BAND = 8192
 """Bytes from which on a buffer that offers itself (a NumPy array's, a PickleBuffer) goes beside."""
 
 ALIGNMENT = 16
+ARRAY_MAGIC = b"\x93ndarray"  # no pickle begins like this
 _FIRST_TWO = 16  # bytes of the two numbers that say how long the rest of the head is
 _PROTOCOL = 5
 _NEXT_BUFFER, _READONLY_BUFFER = b"\x97", b"\x98"
@@ -192,7 +196,7 @@ class Message(Assembly):
         _fill(head, _FIRST_TWO, piece, position)
         if len(head) >= _FIRST_TWO:
             count = int.from_bytes(head[:8], "little")
-            if count > self.size // OUT_OF_BAND:
+            if count > 1 + self.size // OUT_OF_BAND:  # (an array may be small)
                 raise damaged(f"a message of {self.size} bytes with {count} buffers")
             size = _FIRST_TWO + 8 * count
             _fill(head, size, piece, position)
@@ -217,15 +221,27 @@ class Message(Assembly):
             start += -start % ALIGNMENT
             if start + size > self.size:
                 raise damaged(f"a message of {self.size} bytes with a part of {size} at {start}")
-            store = io.BytesIO() if word & 1 else bytearray(size if prepared else 0)
-            places.append((start, start + size, store))
+            room = self.room(size if prepared else 0, bool(word & 1))
+            places.append((start, start + size, room))
         if places[-1][1] != self.size:
             raise damaged(f"a message of {self.size} bytes whose parts make {places[-1][1]}")
         self.pickle = pickled
         self.buffers = [store for _, _, store in places[1:]]
         self._places = places  # from here on all that is needed is there
 
+    def room(self, size: int, readonly: bool) -> Any:
+        """Where a buffer's bytes go: what can be assigned to by slices, or a BytesIO."""
+        return io.BytesIO() if readonly else bytearray(size)
+
+    def sizes(self) -> list[int]:
+        """How many bytes each buffer has."""
+        return [stop - start for start, stop, _ in (self._places or [])[1:]]
+
     def load(self) -> Any:
+        if self.pickle.startswith(ARRAY_MAGIC):
+            from . import arrays  # which needs NumPy
+
+            return arrays.array_of(self)
         return pickle.loads(self.pickle, buffers=self.buffers)
 
     def in_band(self) -> bytes:
@@ -234,6 +250,8 @@ class Message(Assembly):
         Frames are left out: they are optional, and their lengths would no longer be right.  OSError
         EBADMSG: what should be a pickle is none.
         """
+        if self.pickle.startswith(ARRAY_MAGIC):
+            return pickle.dumps(self.load(), _PROTOCOL)
         pickled, buffers = memoryview(self.pickle), iter(self.buffers)
         out: list[Any] = []
         pending: Any = None

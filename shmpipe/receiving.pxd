@@ -7,7 +7,8 @@ from .primitives cimport Words
 from .readers cimport ReaderSide
 
 cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART, WORD
-cdef int DROPPED, PLUG, R_BEGAN, R_KEEPER, R_SPINS, RD_LENT, RD_LONG, RD_TURN_BY, RD_WATCH, READS
+cdef int DROPPED, PAGE_SHIFT, PLUG, R_BEGAN, R_KEEPER, R_SPINS, RD_LENT, RD_LONG, RD_TURN_BY
+cdef int RD_WATCH, READS
 cdef int RPOS, UNPLUG, WPOS, WR_ARM, WR_RUNG, WR_TURN_BY
 cdef int64_t _HERE, _KEPT
 
@@ -17,7 +18,7 @@ cdef class Receiver:
     cdef readonly ByteRing ring
     cdef Words words
     cdef readonly SideLock lock, turn
-    cdef readonly object locks, assemble, keeper
+    cdef readonly object locks, assemble, keeper, only
     cdef public object window
 
     cpdef receive(self, object room, object deadline, object most=*, bint slept=*)
@@ -33,11 +34,13 @@ cdef class Receiver:
     cdef int64_t _look(self, object deadline) except? -3
     @cython.locals(side=ReaderSide, words=Words, lock=SideLock)
     cpdef bint wait(self, object deadline) except -1
-    @cython.locals(words=Words, turn=SideLock)
+    @cython.locals(words=Words, turn=SideLock, taker=uint64_t)
     cdef _assemble(self, object room, object deadline, object most)
     @cython.locals(keeper=uint64_t, lock=SideLock)
     cdef bint _may_touch(self, object deadline) except -1
-    @cython.locals(side=ReaderSide, lock=SideLock, freed=int64_t)
+    @cython.locals(
+        side=ReaderSide, words=Words, lock=SideLock, freed=int64_t, first=uint64_t
+    )
     cdef _collect(self, object room, object deadline, object most)
     @cython.locals(words=Words, ring=ByteRing, before=uint64_t)
     cdef _step(self, object room, object most)

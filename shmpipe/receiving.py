@@ -24,6 +24,7 @@ from .readers import ReaderSide
 from .segment import (
     ALIGN,
     DROPPED,
+    PAGE_SHIFT,
     PLUG,
     R_BEGAN,
     R_KEEPER,
@@ -61,6 +62,7 @@ class Receiver:
         locks: Locks,
         keeper: Keeper,
         assemble: Callable[[int], Assembly],
+        only: Callable[[Any], None] | None = None,
     ) -> None:
         self.side = side
         self.ring: ByteRing = side.ring  # type: ignore[assignment]
@@ -69,6 +71,9 @@ class Receiver:
         self.locks = locks
         self.turn = locks.reader_turn
         self.assemble = assemble  # of a size -> where an OBJECT message comes together
+        self.only = (
+            only  # raises, to leave the message there, for a DATA one (None), or a whole one
+        )
         self.keeper = keeper
         self.window: Any = None  # for lending; the turn's
 
@@ -137,6 +142,8 @@ class Receiver:
             if most is not None and _is_longer(ring.kind, ring.size, most):
                 return TOO_LONG
             if ring.kind == DATA:
+                if self.only is not None:
+                    self.only(None)
                 if room is not None and ring.size <= len(room):
                     ring.content_into(room, 0)
                     message: Any = ring.size
@@ -298,6 +305,10 @@ class Receiver:
     def _assemble(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         """Receive a stream under the turn; None: there was none, or it was lost."""
         words, turn = self.words, self.turn
+        taker = words[RD_TURN_BY]
+        if taker and taker != identity.token and _is_over(deadline) and identity.is_alive(taker):
+            # Who has no time left does not wait at the door either.
+            raise TimeoutError("timed out waiting for another receiver")
         turn.enter(deadline)
         try:
             self.side.still_open(WOKEN)  # it may have waited for long
@@ -345,9 +356,11 @@ class Receiver:
 
     def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
-        if isinstance(keeper.assembly, Room):
-            self._lose()  # _keep() was interrupted, and the buffer is its caller's again
+        words, first = self.words, self.words[RPOS]
         kept: Assembly | None = keeper.assembly
+        if kept is not None and kept.borrows:
+            self._lose()  # _keep() was interrupted, and the buffer is its caller's again
+            kept = None
         if kept is not None and most is not None and _is_longer(kept.kind, kept.size, most):
             self._lose()
             return TOO_LONG
@@ -367,6 +380,9 @@ class Receiver:
                     return message
                 if freed < 0:
                     self._wait_for_part(deadline)
+                elif words[RPOS] - first >= self.ring.pages() << PAGE_SHIFT and _is_over(deadline):
+                    # What was there when the time was up has been taken, and that is enough.
+                    raise TimeoutError("timed out in the middle of a message")
                 go_on(deadline)
         except EOFError:
             if keeper.assembly is not None:
@@ -381,10 +397,12 @@ class Receiver:
         assembly = self.keeper.assembly
         if assembly is None:
             return
+        if isinstance(error, TimeoutError):
+            error.kept = assembly.have  # type: ignore[attr-defined]
         hopeless = isinstance(error, OSError) and error.errno == EBADMSG
         if hopeless or isinstance(error, MemoryError) or not self.lock.sides.all():
             self._lose()
-        elif isinstance(assembly, Room):
+        elif assembly.borrows:
             self.keeper.assembly = assembly.moved()
 
     def _step(self, room: memoryview | None, most: int | None) -> tuple[bool, Any, int]:
@@ -395,7 +413,7 @@ class Receiver:
         ring, words, keeper = self.ring, self.words, self.keeper
         assembly: Assembly | None = keeper.assembly
         if assembly is not None and assembly.have == assembly.size:
-            self._whole()  # an earlier call was interrupted just here
+            self._whole(assembly)  # an earlier call was interrupted just here
             return True, assembly, 0
         if not ring.front():
             return assembly is None, None, -1
@@ -436,10 +454,12 @@ class Receiver:
         before = ring.consume()  # step: part-taken-first (late 2)
         over = count == left
         if over:
-            self._whole()
+            self._whole(assembly)
         return over, assembly if over else None, ring.freed_since(before)
 
-    def _whole(self) -> None:
+    def _whole(self, assembly: Assembly) -> None:
+        if self.only is not None:
+            self.only(assembly)
         self.words[R_KEEPER] = 0
         self.keeper.assembly = None
         self.words[READS] = (self.words[READS] + 1) & WORD
@@ -447,6 +467,8 @@ class Receiver:
     def _new_assembly(self, kind: int, size: int, room: memoryview | None) -> Assembly:
         if kind == OBJECT:
             return self.assemble(size)
+        if self.only is not None:
+            self.only(None)
         if room is not None and size <= len(room):
             return Room(room, size)
         return Plain(size)
@@ -479,7 +501,7 @@ class Receiver:
             finally:
                 lock.release()
                 lock.leave()
-        if deadline is not None and time.monotonic() >= deadline:
+        if _is_over(deadline):
             raise TimeoutError("timed out waiting for the rest of a message")
 
     def forget(self) -> None:
@@ -501,6 +523,10 @@ class Receiver:
         finally:
             turn.release()
             turn.leave()
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
 
 
 def _is_longer(kind: int, size: int, most: int) -> bool:

@@ -29,6 +29,7 @@ INTERPRETED = {
     "__main__",
     "_engine",
     "_version",
+    "arrays",
     "naming",
     "patch",
     "rendezvous",

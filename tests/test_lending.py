@@ -289,6 +289,27 @@ def test_something_still_refers_to_the_view(which: str, refer: str) -> None:
         assert nothing_is_lent(receiver)
 
 
+@either
+def test_loan_after_something_was_kept_and_is_gone(which: str) -> None:
+    """The next one is of the ring again, and not of the zeros that were put in its place."""
+    kept: list[Any] = []
+
+    def keep() -> None:
+        with lent(receiver, sender, which) as view:
+            kept.append(view[2:])
+
+    with link_of("shmpipe", False) as (receiver, sender):
+        try:
+            keep()
+        except BufferError as error:
+            error.__traceback__ = None
+        kept.clear()
+        with sender.reserve(8) as view:
+            view[:] = b"abcdefgh"
+        with receiver.recv_view() as view:
+            assert view == b"abcdefgh"
+
+
 def test_view_is_read_only() -> None:
     with link_of("shmpipe", False) as (receiver, sender):
         sender.send_bytes(b"12345678")

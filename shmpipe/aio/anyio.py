@@ -1,0 +1,44 @@
+"""``AsyncConnection`` for AnyIO: on asyncio, uvloop and Trio.  (``pip install anyio``)"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from .core import Core
+
+
+class AsyncConnection(Core):
+    """As ``shmpipe.aio.AsyncConnection``, whatever event loop AnyIO runs on.
+
+    Time limits are ``anyio.fail_after()`` and ``anyio.move_on_after()``.  A call on a closed one
+    raises OSError "handle is closed", as everywhere in shmpipe.
+    """
+
+    _turns_between_breaths = 1  # every call is a checkpoint, as is the rule there
+
+    def _line(self) -> AbstractAsyncContextManager[Any]:
+        return anyio.Lock()
+
+    async def _wait(self, descriptor: int, writing: bool, seconds: float) -> None:
+        wait = anyio.wait_writable if writing else anyio.wait_readable
+        try:
+            with anyio.move_on_after(seconds):
+                await wait(descriptor)
+        except anyio.ClosedResourceError:
+            pass  # dropped: the next try says so
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds:
+            await anyio.sleep(seconds)
+        else:
+            await anyio.lowlevel.checkpoint()
+
+    def _drop(self, descriptor: int) -> None:
+        try:
+            anyio.notify_closing(descriptor)
+        except RuntimeError:
+            pass  # outside of every event loop, where nobody waits

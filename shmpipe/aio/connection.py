@@ -1,0 +1,78 @@
+"""``AsyncConnection``: on asyncio's event loops."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from .core import Core
+
+
+class AsyncConnection(Core):
+    """An end of a ``Pipe()`` for asyncio: ``AsyncConnection(connection)``.
+
+    ``await recv()``, ``await send(obj)`` and their siblings do what the connection's calls of the
+    same names do, and let other tasks run while they wait, also in the middle of a message larger
+    than the pipe.  Time limits are ``asyncio.timeout()`` and ``asyncio.wait_for()``: a call that is
+    cancelled has not received, and not sent, anything.  Tasks that wait for the same come one after
+    the other, in their order.
+
+    ``async for obj in conn`` receives until EOF, ``async with conn`` closes it in the end.
+
+    For one event loop at a time.  ValueError: the connection has such a wrapper already.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._waiting: dict[int, _Wait] = {}
+        super().__init__(connection)
+
+    def _line(self) -> AbstractAsyncContextManager[Any]:
+        return asyncio.Lock()
+
+    async def _wait(self, descriptor: int, writing: bool, seconds: float) -> None:
+        wait = self._waiting[descriptor] = _Wait(descriptor, writing, seconds)
+        try:
+            await wait.over
+        finally:
+            wait.end()
+            if self._waiting.get(descriptor) is wait:
+                del self._waiting[descriptor]
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def _drop(self, descriptor: int) -> None:
+        wait = self._waiting.get(descriptor)
+        if wait is not None:
+            wait.end()
+
+
+class _Wait:
+    """One wait for one descriptor.
+
+    Registered for no longer: a descriptor that stays ready while nobody wants what is there would
+    keep the loop from sleeping.
+    """
+
+    def __init__(self, descriptor: int, writing: bool, seconds: float) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self._descriptor = descriptor
+        self._remove = loop.remove_writer if writing else loop.remove_reader
+        self.over = loop.create_future()
+        add = loop.add_writer if writing else loop.add_reader
+        add(descriptor, self._ready)
+        self._timer = loop.call_later(seconds, self._ready)
+        self._registered = True
+
+    def _ready(self) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def end(self) -> None:
+        """Forget the descriptor, whose number may soon mean another file.  Again: nothing."""
+        if self._registered:
+            self._registered = False
+            self._timer.cancel()
+            self._remove(self._descriptor)
+        self._ready()

@@ -1,0 +1,461 @@
+"""NumPy arrays as messages: from their memory into the ring, and out of it, without a pickle.
+
+An array is an OBJECT message (see ``objects``) with one buffer, its items, and in place of the
+pickle a description of them, numbers little-endian:
+
+    MAGIC, 8 bytes, with which no pickle begins
+    u8 version   u8 order (0: C, 1: Fortran)   u16 dimensions   u32 length of the type's text
+    u64 for each dimension
+    the type as text: ``dtype.str``, or for structures the Python literal of what ``dtype()`` takes
+
+So receivers that know nothing of arrays handle it as they do every object: ``recv()`` gives the
+array, ``recv_bytes()`` a pickle of it.  Nothing that is received is unpickled here, and of what it
+says nothing is believed: a description that does not fit its bytes is EBADMSG.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import struct
+import sys
+import weakref
+from functools import lru_cache, partial
+from types import FrameType
+from typing import Any, TypeAlias
+
+import numpy
+
+from .frames import OBJECT
+from .lending import Received, Reserved
+from .objects import ALIGNMENT, ARRAY_MAGIC, Message
+from .receiving import Receiver
+from .segment import damaged
+from .sending import Sender
+
+_VERSION = 1
+_FIXED = struct.Struct("<8sBBHI")
+_MOST_TEXT = 1 << 20  # characters of a type
+
+Array: TypeAlias = "numpy.ndarray[Any, Any]"
+
+
+class Layout:
+    """What a description says."""
+
+    __slots__ = ("dtype", "order", "shape", "size")
+
+    def __init__(self, shape: tuple[int, ...], dtype: numpy.dtype[Any], order: str) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.order: Any = order
+        self.size = math.prod(shape) * dtype.itemsize
+
+    def over(self, buffer: Any) -> Array:
+        """An array of the memory of ``buffer``."""
+        return numpy.ndarray(self.shape, self.dtype, buffer, order=self.order)
+
+    def empty(self) -> Array:
+        return numpy.empty(self.shape, self.dtype, self.order)
+
+    def check(self, out: Array) -> None:
+        if self.dtype != out.dtype:
+            raise TypeError(f"the message is an array of {self.dtype}, out of {out.dtype}")
+        if self.shape != out.shape:
+            raise ValueError(f"the message is an array of shape {self.shape}, out of {out.shape}")
+
+
+# --- describing ----------------------------------------------------------------------------------
+
+
+def dump(a: Any) -> tuple[int, Any, int]:
+    """What ``Sender.send`` takes (kind, content, size)."""
+    if isinstance(a, numpy.ma.MaskedArray):
+        raise TypeError("a masked array is two arrays: send() takes it, or send both")
+    array = numpy.asarray(a)
+    order = "C"
+    if not array.flags.c_contiguous:
+        if array.flags.f_contiguous:
+            order = "F"
+        else:
+            array = numpy.ascontiguousarray(array)
+    head = head_of(array.shape, array.dtype, order)
+    return OBJECT, [memoryview(head), bytes_of(array)], len(head) + array.nbytes
+
+
+def bytes_of(array: Array) -> memoryview:
+    """The memory of an array that is contiguous in either order."""
+    if not array.nbytes:
+        return memoryview(b"")
+    flat: Any = array.reshape(-1, order="A")  # of what is contiguous: a view
+    return memoryview(flat.view(numpy.uint8))
+
+
+def head_of(shape: tuple[int, ...], dtype: numpy.dtype[Any], order: str) -> bytes:
+    """What lies before the items.  TypeError: the type cannot be described."""
+    # (Types that differ in this alone are equal.)
+    return _head_of(shape, dtype, order, bool(dtype.isalignedstruct))
+
+
+@lru_cache(maxsize=256)
+def _head_of(shape: tuple[int, ...], dtype: numpy.dtype[Any], order: str, _: bool) -> bytes:
+    if dtype.hasobject:
+        raise TypeError(f"an array of {dtype} refers to objects: send() takes it")
+    described = _described(dtype)
+    text = described if isinstance(described, str) else repr(described)
+    try:
+        same = type_of(text) == dtype
+    except Exception:
+        same = False
+    if not same:
+        raise TypeError(f"the type {dtype!r} cannot be described in plain words: send() takes it")
+    encoded = text.encode()
+    words = struct.pack(f"<{len(shape)}Q", *shape)
+    fixed = _FIXED.pack(ARRAY_MAGIC, _VERSION, order == "F", len(shape), len(encoded))
+    description = fixed + words + encoded
+    size = math.prod(shape) * dtype.itemsize
+    head = struct.pack("<3Q", 1, len(description), size << 1) + description
+    return head + bytes(-len(head) % ALIGNMENT)
+
+
+def _described(dtype: numpy.dtype[Any]) -> Any:
+    """A type as strings, numbers, lists and dictionaries, from which ``_type_of`` makes it."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return (_described(base), tuple(shape))
+    if dtype.names is None:
+        return dtype.str
+    fields: Any = dtype.fields
+    found = [fields[name] for name in dtype.names]
+    described: dict[str, Any] = {
+        "names": list(dtype.names),
+        "formats": [_described(field[0]) for field in found],
+        "offsets": [int(field[1]) for field in found],
+        "itemsize": dtype.itemsize,
+    }
+    if any(len(field) > 2 for field in found):
+        described["titles"] = [field[2] if len(field) > 2 else None for field in found]
+    if dtype.isalignedstruct:
+        described["align"] = True
+    return described
+
+
+@lru_cache(maxsize=256)
+def type_of(text: str) -> numpy.dtype[Any]:
+    """The type of that description; whatever exception if it is none."""
+    dtype = _type_of(ast.literal_eval(text) if text[:1] in ("{", "(") else text)
+    if dtype.hasobject:
+        raise TypeError("a type of objects")  # whose pointers would be of somewhere else
+    return dtype
+
+
+def _type_of(described: Any) -> numpy.dtype[Any]:
+    made: Any = described
+    align = False
+    if isinstance(described, tuple):
+        base, shape = described
+        made = _type_of(base), shape
+    elif isinstance(described, dict):
+        align = described.pop("align", False)
+        made = {**described, "formats": [_type_of(field) for field in described["formats"]]}
+    elif not isinstance(described, str):
+        raise TypeError(f"a type described by {described!r}")
+    dtype: numpy.dtype[Any] = numpy.dtype(made, align=align)
+    return dtype
+
+
+def layout_of(description: Any, size: int | None) -> Layout:
+    """What a description says.
+
+    size: the bytes that are there for the items, None for a message that has not one buffer.
+    TypeError: it is a pickle.  OSError: it is nothing, or does not fit the size.
+    """
+    if not description.startswith(ARRAY_MAGIC):
+        raise not_an_array()
+    try:
+        _, version, order, dimensions, length = _FIXED.unpack_from(description)
+        at = _FIXED.size + 8 * dimensions
+        if version != _VERSION or order > 1 or length > _MOST_TEXT:
+            raise ValueError
+        if at + length != len(description):
+            raise ValueError
+        shape = struct.unpack_from(f"<{dimensions}Q", description, _FIXED.size)
+        dtype = type_of(bytes(description[at:]).decode())
+        layout = Layout(shape, dtype, "F" if order else "C")
+        if layout.size != size:
+            raise ValueError
+        if not size:
+            layout.empty()  # other dimensions may be too large for it
+        return layout
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise damaged("an array with a description that does not fit it") from None
+
+
+def not_an_array() -> TypeError:
+    return TypeError("the next message is not an array: recv() and recv_bytes() take it")
+
+
+# --- receiving -----------------------------------------------------------------------------------
+
+
+def array_of(message: Message) -> Array:
+    """The array of a message that is one, and whole."""
+    layout = checked(message)
+    buffer = message.buffers[0]
+    if isinstance(buffer, numpy.ndarray):
+        return buffer
+    # (NumPy makes no array of nothing over an empty buffer.)
+    return layout.over(buffer) if layout.size else layout.empty()
+
+
+def checked(message: Any) -> Layout:
+    """The layout of a message that has to be an array.  Errors as ``layout_of``."""
+    if not isinstance(message, Message):
+        raise not_an_array()
+    sizes = message.sizes()
+    return layout_of(message.pickle, sizes[0] if len(sizes) == 1 else None)
+
+
+def receive(
+    receiver: Receiver, out: Array | None, deadline: float | None, slept: bool = False
+) -> Array:
+    """The next message, which has to be an array, in new memory, or in ``out``.
+
+    EOFError, TimeoutError as ``Receiver.receive``.  TypeError, ValueError: it is something else, or
+    does not fit ``out``; it stays.
+    """
+    if out is not None:
+        _check_out(out)
+
+    def only(message: Any) -> None:
+        layout = checked(message)
+        if out is not None:
+            layout.check(out)
+
+    side = receiver.side
+    make = partial(ArrayMessage, out=out)
+    taker = Receiver(side, receiver.locks, receiver.keeper, make, only)
+    try:
+        array = array_of(taker.receive(None, deadline, None, slept))
+    except (TypeError, ValueError):
+        side.pass_on(True, False)  # the message stays, and the wake for it may have come here
+        raise
+    if out is None:
+        return array
+    if array is not out:
+        out[...] = array
+    return out
+
+
+def _check_out(out: Any) -> None:
+    if not isinstance(out, numpy.ndarray):
+        raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+
+
+class ArrayMessage(Message):
+    """A message of which an array is made, or nothing: its items go where they belong at once.
+
+    Refused, or left before that has been decided, it is an ordinary message from then on.
+    """
+
+    def __init__(self, size: int, out: Array | None = None) -> None:
+        super().__init__(size)
+        self._out = out
+        self._numbers: tuple[int, ...] = ()
+        self._ordinary = False
+        self._items: _Items | None = None
+
+    @property
+    def borrows(self) -> bool:  # type: ignore[override]
+        items = self._items
+        own = items is not None and items.array is not None and items.array is not self._out
+        return not self._ordinary and not own
+
+    def moved(self) -> Message:
+        items = self._items
+        if items is None or items.array is None:
+            self._become_ordinary()
+        else:
+            items.fill(items.array.copy(order="K"))
+        return self
+
+    def room(self, size: int, readonly: bool) -> Any:
+        if self._ordinary:
+            return super().room(size, readonly)
+        self._items = _Items(self)
+        return self._items
+
+    def _lay_out(self, numbers: tuple[int, ...]) -> None:
+        self._numbers = numbers
+        super()._lay_out(numbers)
+
+    def _become_ordinary(self) -> None:
+        self._ordinary, self._out, self._items = True, None, None
+        if self._numbers:
+            pickled = self.pickle
+            self._lay_out(self._numbers)
+            self.pickle[:] = pickled
+
+    def open(self) -> Array:
+        """The array for the items, now that the description is there."""
+        try:
+            layout, out = checked(self), self._out
+            if out is not None:
+                layout.check(out)
+                if out.flags.f_contiguous if layout.order == "F" else out.flags.c_contiguous:
+                    return out
+            return layout.empty()
+        except (TypeError, ValueError):
+            self._become_ordinary()
+            raise
+
+    def whole(self) -> Message:
+        super().whole()
+        if not self._ordinary:
+            checked(self)
+            assert self._items is not None  # a message that is an array has one buffer
+            self.buffers = [self._items.finished()]
+        return self
+
+
+class _Items:
+    """Where the bytes of an array go, which is known only when the first of them come."""
+
+    def __init__(self, message: ArrayMessage) -> None:
+        self._message = weakref.proxy(message)  # no cycle, which would keep large memory for long
+        self.array: Array | None = None
+        self._view: memoryview | None = None
+
+    def __setitem__(self, where: slice, piece: memoryview) -> None:
+        if self._view is None:
+            self.fill(self._message.open())
+        assert self._view is not None
+        self._view[where] = piece
+
+    def fill(self, array: Array) -> None:
+        self.array, self._view = array, bytes_of(array)
+
+    def finished(self) -> Array:
+        if self.array is None:  # there are no bytes
+            self.fill(self._message.open())
+        assert self.array is not None
+        return self.array
+
+
+# --- lending -------------------------------------------------------------------------------------
+
+
+class _ArrayBlock:
+    """What both loans of arrays do on entering and leaving.
+
+    An array cannot be released as a memoryview can, and the variable of the ``with`` statement
+    still has it when the block has ended.  So that is told from what must not stay, as slices,
+    tensors, attributes: if all references are of local variables of functions that are running,
+    the array is made an empty one, and then has no more of the ring than a released view has.
+    Otherwise it stays as it is, and counts as kept (see ``lending``).
+    """
+
+    _array: Array | None = None
+    _idle = 0  # references to the array that are our own
+
+    def __enter__(self) -> Any:
+        super().__enter__()  # type: ignore[misc]
+        self._idle = self._references()
+        return self._array
+
+    def _references(self) -> int:
+        return sys.getrefcount(self._array)
+
+    def _take_back(self, view: memoryview) -> bool:
+        # (No variable of ours may be the array: it would be counted.)
+        kept = self._references() > self._idle and self._references() > self._idle + self._names()
+        if not kept and self._array is not None:
+            state: Any = 1, (0,), self._array.dtype, False, b""
+            self._array.__setstate__(state)
+        self._array = None
+        return bool(super()._take_back(view)) or kept  # type: ignore[misc]
+
+    def _names(self) -> int:
+        """How many variables of running functions are the array."""
+        count = 0
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            values = list(frame.f_locals.values())
+            count += sum(value is self._array for value in values)
+            frame = frame.f_back
+        return count
+
+
+class LentArray(_ArrayBlock, Received):
+    """``recv_array_view()``."""
+
+    _kind = OBJECT
+
+    def _begin(self) -> Any:
+        view = super()._begin()
+        if self._array is None:
+            try:
+                self._array = _over_message(view)
+            except BaseException:
+                view.release()
+                self._part.side.pass_on(True, False)  # the message stays for somebody else
+                raise
+        return view
+
+    def _copied(self) -> memoryview:
+        self._array = receive(self._part, None, self._deadline, self._slept)
+        self._array.setflags(write=False)
+        return memoryview(b"")
+
+
+class ReservedArray(_ArrayBlock, Reserved):
+    """``reserve_array()``."""
+
+    _kind = OBJECT
+
+    def __init__(
+        self,
+        connection: object,
+        sender: Sender,
+        shape: Any,
+        dtype: Any,
+        order: str,
+        deadline: float | None,
+    ) -> None:
+        if order not in ("C", "F"):
+            raise ValueError(f"order is {order!r}: allowed are 'C' and 'F'")
+        # (NumPy's own errors for what is no shape, or no type.)
+        shape = numpy.broadcast_to(numpy.empty((), numpy.uint8), shape).shape
+        self._layout = Layout(shape, numpy.dtype(dtype), order)
+        self._head = head_of(shape, self._layout.dtype, order)
+        super().__init__(connection, sender, len(self._head) + self._layout.size, deadline)
+
+    def _begin(self) -> Any:
+        view = super()._begin()
+        view[: len(self._head)] = self._head
+        self._array = _over(self._layout, view, len(self._head))
+        return view
+
+
+def _over_message(view: memoryview) -> Array:
+    """An array over the items of a message that is one."""
+    count, length = struct.unpack_from("<2Q", view) if len(view) >= 16 else (0, 0)
+    start = 16 + 8 * count
+    at = start + length
+    at += -at % ALIGNMENT
+    if at > len(view):
+        raise damaged(f"a message of {len(view)} bytes whose items begin at {at}")
+    layout = layout_of(bytes(view[start : start + length]), len(view) - at if count == 1 else None)
+    return _over(layout, view, at)
+
+
+def _over(layout: Layout, view: memoryview, at: int) -> Array:
+    if not layout.size:
+        array = layout.empty()
+        array.setflags(write=not view.readonly)
+        return array
+    return layout.over(view[at:])
