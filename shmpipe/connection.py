@@ -382,8 +382,8 @@ class Connection:
 
         On entering, EOFError and TimeoutError as ``recv``.  On leaving, BufferError: something,
         such as an array or a slice, still refers to the view; the message counts as received, and
-        what refers to it sees zeros.  (Copy what is to stay, and delete what is not.)  TimeoutError:
-        another process stands still in the middle of a call; the message stays.
+        what refers to it sees zeros.  (Copy what is to stay, and delete what is not.)  And
+        TimeoutError: another process stands still in the middle of a call; the message stays.
 
         If this process dies inside the block the message stays for others.  In a process forked
         inside the block nothing is lent: leaving the block does nothing there.
