@@ -121,6 +121,7 @@ def test_file_lock_that_is_never_given_back() -> None:
             os.close(descriptor)
 
 
+@pytest.mark.slow
 def test_calls_that_must_not_wait_do_not_wait_for_a_lock() -> None:
     reader, writer = pipe(flags=os.O_NONBLOCK)
     with reader, writer:
@@ -343,6 +344,7 @@ def test_message_that_claims_to_be_enormous(kind: int, size: int) -> None:
             receiver.recv_bytes(timeout=LIMIT)
 
 
+@pytest.mark.slow
 def test_message_larger_than_what_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     if shmpipe.engine == "pure":
         monkeypatch.setattr(objects, "AT_ONCE", 1 << 16)

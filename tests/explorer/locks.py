@@ -89,4 +89,11 @@ class Arrivals(Exclusion):
     places = False
 
 
-LOCKS: list[PipeScenario] = [Exclusion(), TakeOver(), DeathOfWaiter(), SeemsLost(), StandsInside(), Arrivals()]
+LOCKS: list[PipeScenario] = [
+    Exclusion(),
+    TakeOver(),
+    DeathOfWaiter(),
+    SeemsLost(),
+    StandsInside(),
+    Arrivals(),
+]
