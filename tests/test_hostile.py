@@ -102,10 +102,14 @@ def test_lock_that_is_free_twice() -> None:
         assert receiver.recv_bytes() == b"x"
 
 
-def test_lock_that_nobody_has_is_given_back() -> None:
+def test_lock_that_nobody_gives_back() -> None:
     with one_way() as (receiver, sender):
         sender.send_bytes(b"x")
         words_of(receiver)[segment.RD_LOCK] = 0
+        with pytest.raises(TimeoutError):
+            receiver.recv_bytes(timeout=LIMIT)
+        assert not receiver.poll(0)
+        words_of(receiver)[segment.RD_LOCK] = 1
         assert receiver.recv_bytes(timeout=20) == b"x"
 
 

@@ -69,16 +69,6 @@ class SeemsLost(Exclusion):
         super().begin(run)
 
 
-class StandsInside(Exclusion):
-    """One that has waited for the lock stands still inside it, for longer than the others look."""
-
-    name = "stands-inside"
-    limits = Limits(3, late=3)
-    names = "QT"
-    rounds = (1, 2)
-    strict = False
-
-
 class Arrivals(Exclusion):
     """Processes take their places in the table at the same time."""
 
@@ -89,11 +79,4 @@ class Arrivals(Exclusion):
     places = False
 
 
-LOCKS: list[PipeScenario] = [
-    Exclusion(),
-    TakeOver(),
-    DeathOfWaiter(),
-    SeemsLost(),
-    StandsInside(),
-    Arrivals(),
-]
+LOCKS: list[PipeScenario] = [Exclusion(), TakeOver(), DeathOfWaiter(), SeemsLost(), Arrivals()]
