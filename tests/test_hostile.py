@@ -25,7 +25,7 @@ import pytest
 import shmpipe
 from shmpipe import Connection, Pipe, control, fcntl, identity, ioctl, objects, pipe, segment
 
-from .hostile import calls, forging, guards, runner
+from .hostile import calls, forging, guards, peer, runner
 from .support import run_child
 from .test_stopped import held
 
@@ -407,6 +407,17 @@ def found(pattern: str, allowed: Callable[[str, str], bool]) -> list[str]:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(pattern, line) and not allowed(path.name, line)
     ]
+
+
+@pytest.mark.once
+def test_peer_knows_every_word() -> None:
+    others = {"PAGE_SHIFT", "ALIGN", "LINE", "LINES", "FIRST_DOOR", "SECOND_DOOR", "SEM_BYTES"}
+    words = {
+        name
+        for name, value in vars(segment).items()
+        if name.isupper() and not name.startswith("_") and type(value) is int and value < 128
+    }
+    assert words - others == {*peer.CONTROL, *peer.SEMAPHORE_NAMES}
 
 
 @pytest.mark.once
