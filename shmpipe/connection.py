@@ -346,6 +346,8 @@ class Connection:
         On entering, TimeoutError: there was no space in time; BrokenPipeError: nobody can receive
         any more.  On leaving, BrokenPipeError likewise; BufferError: something, such as an array or
         a slice, still refers to the view.  Then nothing was sent, and what it refers to is zeros.
+        TimeoutError on leaving: another process stands still in the middle of a call; nothing was
+        sent.
 
         In a process forked inside the block nothing is lent: leaving the block does nothing there.
         """
@@ -448,7 +450,8 @@ class Connection:
 
         On entering, EOFError and TimeoutError as ``recv``.  On leaving, BufferError: something,
         such as an array or a slice, still refers to the view; the message counts as received, and
-        what refers to it sees zeros.  (Copy what is to stay, and delete what is not.)
+        what refers to it sees zeros.  (Copy what is to stay, and delete what is not.)  And
+        TimeoutError: another process stands still in the middle of a call; the message stays.
 
         If this process dies inside the block the message stays for others.  In a process forked
         inside the block nothing is lent: leaving the block does nothing there.

@@ -205,7 +205,7 @@ class SideLock(Semaphore):
     def _look_for_the_dead(self) -> None:
         """Post the semaphore if it is lost, and make everybody look who may be owed a wake."""
         counts, lost = self._dead_holders()
-        if lost is None:
+        if not lost:
             return
         time.sleep(_STILL)
         # First the try, then the look: who gets the lock between the two must be seen.
@@ -224,17 +224,15 @@ class SideLock(Semaphore):
         for word in (RD_WAIT, WR_WAIT):
             self.segment.semaphore(self.ring, word).release()
 
-    def _dead_holders(self) -> tuple[list[int], list[int] | None]:
+    def _dead_holders(self) -> tuple[list[int], list[int]]:
         """How often each process has had the lock, and which numbers of the dead are odd.
 
-        None instead of these: somebody alive may have it, or be just trying.  (If nobody's number
-        is odd, nobody has the lock; should it be taken, somebody else has overwritten it.)
+        The second list is empty also if somebody alive may have it, or be just trying.
         """
         numbers = self.segment.places.numbers_of(self.index)
         odd = [(token, at) for token, at in numbers if self.numbers[at] & 1]
         alive = any(identity.is_alive(token) for token, _ in odd)
-        counts = [self.numbers[at] >> 1 for _, at in numbers]
-        return counts, None if alive else [at for _, at in odd]
+        return [self.numbers[at] >> 1 for _, at in numbers], [] if alive else [at for _, at in odd]
 
     def left_behind(self) -> None:
         """A call ends by an exception that may have come while it held the lock: clear up."""

@@ -98,6 +98,7 @@ class PipeEnd(io.RawIOBase):
         For watching only: no data goes through it.  A reading end's shows readable while there are
         bytes to read or no writer is left; a writing end's shows writable while the wake policy
         counts it as such, or no reader is left.  Made on first use.  ValueError: the end is closed.
+        TimeoutError as ``fcntl``.
         """
         fd: int = self._open_side().watch_fd()
         return fd
@@ -293,7 +294,8 @@ def fcntl(end: PipeEnd, cmd: int, arg: int = 0) -> int:
     F_GETFL, F_SETFL: the end's access mode and os.O_NONBLOCK.
 
     Returns the value now in force (F_SETFL: 0).  OSError EINVAL: another command.  ValueError: the
-    end is closed.  TypeError: not an end of a pipe.
+    end is closed.  TypeError: not an end of a pipe.  TimeoutError: another process stands still in
+    the middle of a call (stopped, say); nothing was set.
     """
     if not hasattr(end, "_fcntl"):
         raise TypeError(f"expected an end of a shmpipe, not {type(end).__name__}")
@@ -303,7 +305,7 @@ def fcntl(end: PipeEnd, cmd: int, arg: int = 0) -> int:
 def ioctl(end: PipeEnd, request: int) -> int:
     """``ioctl(end, termios.FIONREAD)``: the bytes in the pipe, on either end.
 
-    OSError ENOTTY: another request.  ValueError: the end is closed.
+    OSError ENOTTY: another request.  ValueError: the end is closed.  TimeoutError as ``fcntl``.
     """
     if not hasattr(end, "_ioctl"):
         raise TypeError(f"expected an end of a shmpipe, not {type(end).__name__}")

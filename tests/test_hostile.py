@@ -25,7 +25,7 @@ import pytest
 import shmpipe
 from shmpipe import Connection, Pipe, control, fcntl, identity, ioctl, objects, pipe, segment
 
-from .hostile import calls, forging, guards, runner
+from .hostile import calls, forging, guards, peer, runner
 from .support import run_child
 from .test_stopped import held
 
@@ -102,10 +102,14 @@ def test_lock_that_is_free_twice() -> None:
         assert receiver.recv_bytes() == b"x"
 
 
-def test_lock_that_nobody_has_is_given_back() -> None:
+def test_lock_that_nobody_gives_back() -> None:
     with one_way() as (receiver, sender):
         sender.send_bytes(b"x")
         words_of(receiver)[segment.RD_LOCK] = 0
+        with pytest.raises(TimeoutError):
+            receiver.recv_bytes(timeout=LIMIT)
+        assert not receiver.poll(0)
+        words_of(receiver)[segment.RD_LOCK] = 1
         assert receiver.recv_bytes(timeout=20) == b"x"
 
 
@@ -121,6 +125,7 @@ def test_file_lock_that_is_never_given_back() -> None:
             os.close(descriptor)
 
 
+@pytest.mark.slow
 def test_calls_that_must_not_wait_do_not_wait_for_a_lock() -> None:
     reader, writer = pipe(flags=os.O_NONBLOCK)
     with reader, writer:
@@ -343,6 +348,7 @@ def test_message_that_claims_to_be_enormous(kind: int, size: int) -> None:
             receiver.recv_bytes(timeout=LIMIT)
 
 
+@pytest.mark.slow
 def test_message_larger_than_what_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     if shmpipe.engine == "pure":
         monkeypatch.setattr(objects, "AT_ONCE", 1 << 16)
@@ -401,6 +407,18 @@ def found(pattern: str, allowed: Callable[[str, str], bool]) -> list[str]:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(pattern, line) and not allowed(path.name, line)
     ]
+
+
+@pytest.mark.once
+def test_peer_knows_every_word() -> None:
+    others = {"PAGE_SHIFT", "ALIGN", "LINE", "LINES", "FIRST_DOOR", "SECOND_DOOR"}
+    others |= {"SEM_BYTES", "PLACE_BYTES", "EBADMSG"}
+    words = {
+        name
+        for name, value in vars(segment).items()
+        if name.isupper() and not name.startswith("_") and type(value) is int and value < 128
+    }
+    assert words - others == {*peer.CONTROL, *peer.SEMAPHORE_NAMES}
 
 
 @pytest.mark.once

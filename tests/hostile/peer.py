@@ -35,6 +35,7 @@ _NAMES = [
     "READS",
     "DROPPED",
     "R_KEEPER",
+    "R_BEGAN",
     "WR_ARM",
     "WR_SLEEPERS",
     "WR_LONG",
@@ -63,19 +64,11 @@ _NAMES = [
 CONTROL = {name: getattr(segment, name) for name in _NAMES}
 POSITIONS = ("RPOS", "WPOS")
 NAMING = ("R_KEEPER", "RD_TURN_BY", "WR_TURN_BY", "RD_LENT", "WR_LENT")
-SEMAPHORES = tuple(
-    getattr(segment, name)
-    for name in [
-        "RD_LOCK",
-        "WR_LOCK",
-        "RD_WAIT",
-        "WR_WAIT",
-        "RD_TURN",
-        "WR_TURN",
-        "RD_TURN_DOOR",
-        "WR_TURN_DOOR",
-    ]
+SEMAPHORE_NAMES = (
+    *("RD_LOCK", "WR_LOCK", "RD_WAIT", "WR_WAIT"),
+    *("RD_TURN", "WR_TURN", "RD_TURN_DOOR", "WR_TURN_DOOR"),
 )
+SEMAPHORES = tuple(getattr(segment, name) for name in SEMAPHORE_NAMES)
 SEALS = (
     fcntl.F_SEAL_SEAL,
     fcntl.F_SEAL_SHRINK,
