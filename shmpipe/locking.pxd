@@ -22,7 +22,7 @@ cdef class SideLock(Semaphore):
     cdef public bint owed
     cdef public object lent
 
-    @cython.locals(local=ThreadLock)
+    @cython.locals(local=ThreadLock, arrives=bint)
     cpdef int enter(self, object deadline=*) except -1
     cpdef bint enter_soon(self, double seconds=*) except -1
     cpdef int leave(self) except -1

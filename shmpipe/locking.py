@@ -124,22 +124,24 @@ class SideLock(Semaphore):
         entered = False
         # (Compiled, an ``except`` here would cost every message more than this does.)
         try:
-            if self.mine < 0:
-                self._arrive(deadline)
+            arrives = self.mine < 0
+            if arrives:
+                self.mine = self.segment.place(self.index, _at_least_a_moment(deadline))
             if self.word[0] > 1:  # nobody sleeps on it, so its upper half is 0
                 raise damaged("a lock")
             # step: odd-first (late)
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER
             if not self.acquire(False):
                 self._contend(deadline)
+            if arrives:
+                self._arrive()
             entered = True
         finally:
             if not entered:
                 self._clear_up()
 
-    def _arrive(self, deadline: float | None) -> None:
-        """This process is going to take the lock for the first time."""
-        self.mine = self.segment.place(self.index, _at_least_a_moment(deadline))
+    def _arrive(self) -> None:
+        """This process has the lock for the first time."""
         for side in self.sides.all()[:1]:
             side.arrived()
 

@@ -229,6 +229,14 @@ class ReaderSide(Side):
             lock.release()
             lock.leave()
 
+    def arrived(self) -> None:
+        """Writers that sleep long look again; they will find out whether there is space."""
+        words = self.words
+        plug = words[PLUG]
+        if words[WR_LONG] and plug != words[UNPLUG]:
+            self.bell.eat(plug)  # step: arrived-eat
+            words[UNPLUG] = plug
+
     def resized(self) -> None:
         """Slots may have become free other than by a read: wake the writers for them."""
         words = self.words

@@ -205,7 +205,10 @@ class Side:
     # What the two sides do each in their own way.
 
     def arrived(self) -> None:
-        """This process is going to take the side's lock for the first time."""
+        """This process has the side's lock for the first time: long sleepers of the other side do
+        not watch it yet, so they look again.
+        """
+        raise NotImplementedError
 
     def repair(self) -> None:
         """A holder of the side's lock has died: give the wakes that it may have owed."""

@@ -190,7 +190,7 @@ class WriterSide(Side):
             self.bell.ring(ticket)  # step: wake-watchers
 
     def arrived(self) -> None:
-        """This process begins to write: long sleepers do not watch it yet, so they look again."""
+        """Readers that sleep long look again."""
         if self.words[RD_LONG]:
             self.bell.ring(self.words[RD_ARM])  # step: arrived-ring
 

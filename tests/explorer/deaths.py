@@ -168,10 +168,33 @@ class DeathOfStranger(PipeScenario):
             same("read", result(run, "R"), b"x")
 
 
+class DeathOfStrangeReader(PipeScenario):
+    """A reader that begins when the writer already sleeps long is killed, and another one lives."""
+
+    name = "death-of-strange-reader"
+    limits = Limits(2, late=1, deaths=1)
+    strict = False
+    killable = ("R",)
+    patience = 0.6
+    filled = page("a")
+
+    def begin(self, run: Run) -> None:
+        stranger, writer = self.world.reader("R", placed=False), self.world.writer("W")
+        self.idle = self.world.reader("S")
+        self.add(run, writer, lambda: writer.write(page("b")))
+        self.add(run, stranger, lambda: stranger.read(PAGE))
+        run.content = lambda: self.world.word("RPOS") == 0
+
+    def promised(self, run: Run) -> None:
+        if self.world.word("RPOS"):
+            same("written", result(run, "W"), PAGE)
+
+
 DEATHS: list[PipeScenario] = [
     DeathOfWriter(),
     DeathBeforeRing(),
     DeathOfStranger(),
+    DeathOfStrangeReader(),
     DeathOfReader(),
     DeathOfLast(),
     DeathOfResizer(),

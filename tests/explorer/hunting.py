@@ -56,6 +56,7 @@ def search(scenario: PipeScenario, preemptions: int | None, most: int | None = N
 LIKELY = {
     "plug-again": ("write-sleeps-edge-half-2",),
     "arrived-ring": ("death-of-stranger",),
+    "arrived-eat": ("death-of-strange-reader",),
     "strangers": ("death-of-stranger",),
     "read-settle": ("watch-drained",),
     "write-settle": ("watch-full", "watch-freed"),

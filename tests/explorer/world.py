@@ -121,8 +121,8 @@ class World:
         """A connection's ring starts smaller than it may become."""
         self.words[segment.LIMIT] = pages
 
-    def reader(self, process: str) -> End:
-        return self._end(process, 0, 0, -1)
+    def reader(self, process: str, placed: bool = True) -> End:
+        return self._end(process, 0, 0, -1, placed)
 
     def writer(self, process: str, placed: bool = True) -> End:
         return self._end(process, 1, -1, 0, placed)
