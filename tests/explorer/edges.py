@@ -208,6 +208,7 @@ class AsleepBelowMark(PipeScenario):
     def begin(self, run: Run) -> None:
         reader, writer = self.ends()
         run.content = lambda: True  # it goes on sleeping
+        reader.resize(2)  # it has been here before: a stranger would wake the writer
 
         def polls() -> bool:
             pending = run.tasks[0].pending
