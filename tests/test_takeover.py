@@ -38,6 +38,8 @@ def announce_only(lock: Any) -> None:
     lock.numbers[lock.mine] += 1
 
 
+GONE = ((1 << 22) + 1) << 40 | 1  # the name of a process that no longer runs
+
 died = pytest.mark.parametrize(
     "how", [lambda lock: lock.enter(), announce_only], ids=["inside", "before"]
 )
@@ -72,7 +74,7 @@ def test_calls_too_short_to_wait_take_over_together(wait: float, turn: bool) -> 
             lock = part.turn if turn else part.side.lock
             words = part.ring.view
             if turn:  # what makes calls wait for it
-                words[WR_TURN_BY if part is sender._sender else RD_TURN_BY] = 1 << 40
+                words[WR_TURN_BY if part is sender._sender else RD_TURN_BY] = GONE
             in_killed_child(lock.enter)
 
         def sent() -> bool:
