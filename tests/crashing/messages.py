@@ -236,7 +236,7 @@ class Dripping(Messages):
     sizes = (100,) * 12
 
     def make(self, run: Run) -> tuple[Any, Any, Any]:
-        run.timeout = run.timeout or 0.1
+        run.timeout = 0.1  # less than it takes to find a lock lost, more than a short sleep
         return super().make(run)
 
     def send(self, hand: Hand, size: int) -> bool:

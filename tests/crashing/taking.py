@@ -20,7 +20,7 @@ LATER = 0.12  # seconds: a lock that is lost is looked at after 0.1
 class Behind(Walk):
     """Three processes of one side, of which the first one dies, and two of the other side."""
 
-    victims = ("taker", "other0")
+    victims = ("taker", "third", "other0")
     crowds = (1,)
 
     def __init__(
@@ -72,7 +72,7 @@ class Behind(Walk):
 
         first = add("first", self.side, 0, self.aim, None)
         taker = add("taker", self.side, 1, mine("taker"), self.idle)
-        third = add("third", self.side, 2, NOBODY, LATER + self.idle)
+        third = add("third", self.side, 2, mine("third"), LATER + self.idle)
         others = [add(f"other{n}", other, n, mine(f"other{n}"), None) for n in range(2)]
         if self.side == "writer":
             return [first, taker, third], others
