@@ -82,7 +82,7 @@ def enter_both(reader: SideLock, writer: SideLock, deadline: float | None) -> No
     try:
         writer.enter(deadline)
     except BaseException:
-        reader.release()
+        reader.release()  # no crash: after an error only; nothing was changed yet
         reader.leave()
         raise
 

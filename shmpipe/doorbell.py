@@ -291,7 +291,7 @@ class Doorbell:
         self._watch = None
         for closing in self._closings.all():
             try:
-                os.eventfd_write(closing.fileno(), 1)
+                os.eventfd_write(closing.fileno(), 1)  # no crash: for this process's own threads
             except (OSError, ValueError):
                 pass  # that call has just woken
 

@@ -49,7 +49,7 @@ class _Guard:
             try:
                 guard = owned(os.open, f"/proc/self/fd/{memory.fileno()}", os.O_RDWR | _PRIVATE)
             except (FileNotFoundError, PermissionError):
-                guard = owned(os.dup, memory.fileno())
+                guard = owned(os.dup, memory.fileno())  # no crash: only where there is no /proc
                 self.private = False
             self.descriptor = guard
         if self.private and deadline is None:
@@ -60,6 +60,7 @@ class _Guard:
                 if self.private:
                     fcntl.flock(guard.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 else:
+                    # no crash: only where there is no /proc
                     fcntl.lockf(guard.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _BEHIND)
                 return
             except BlockingIOError:

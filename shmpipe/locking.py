@@ -276,13 +276,15 @@ class SideLock(Semaphore):
         while True:
             patience = PATIENCE
             if deadline is not None:
-                patience = min(patience, max(0.0, deadline - time.monotonic()))
+                # What is missing of three looks comes behind a call's time: it may be its only one.
+                least = ONE_COPY if orphaned else 0.0
+                patience = min(patience, max(least, deadline - time.monotonic()))
             if local.acquire(True, patience):
                 return
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError("timed out waiting for another call on the same end")
             # Looks are not atomic, so only several in a row count.
             orphaned = orphaned + 1 if SIGNALS_ANYWHERE and self._is_orphaned(local) else 0
+            if not orphaned and deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("timed out waiting for another call on the same end")
             if orphaned == 3 and local is self.local:
                 # Left behind by a thread that will not come back for it.
                 self.local = ThreadLock()

@@ -179,6 +179,16 @@ def test_lock_left_behind_by_a_raising_handler_is_found_again() -> None:
 
 
 @pure_only
+def test_lock_left_behind_is_found_again_by_calls_without_time() -> None:
+    receiver, sender = shmpipe.Pipe(False)
+    with receiver, sender:
+        sender._sender.lock.enter()
+        assert run_thread(sender.try_send_bytes, b"x").join()
+        receiver._receiver.lock.enter()
+        assert run_thread(receiver.try_recv_bytes).join() == b"x"
+
+
+@pure_only
 def test_call_from_a_handler_inside_a_call() -> None:
     reader, writer = shmpipe.pipe()
     refused = []
