@@ -21,7 +21,9 @@ class AsyncConnection(Core):
     _turns_between_breaths = 1  # every call is a checkpoint, as is the rule there
 
     def _line(self) -> AbstractAsyncContextManager[Any]:
-        return anyio.Lock()
+        # (A name with a type, so that it is checked the same with AnyIO installed and without.)
+        line: AbstractAsyncContextManager[Any] = anyio.Lock()
+        return line
 
     async def _wait(self, descriptor: int, writing: bool, seconds: float) -> None:
         wait = anyio.wait_writable if writing else anyio.wait_readable
