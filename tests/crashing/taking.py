@@ -10,7 +10,7 @@ from typing import Any
 from shmpipe import locking
 
 from .actors import STOP, Aim, Hand, Process, Run
-from .messages import Dripping, Large, LatePoll, Leaving, Messages, PolledDripping, Stepped
+from .messages import Brief, Dripping, Large, LatePoll, Leaving, Messages, PolledDripping, Stepped
 from .streams import Traffic
 from .walks import NOBODY, Walk
 
@@ -86,6 +86,7 @@ def walks() -> list[Walk]:
         Behind("read-lock", Traffic(2), "reader", Aim("read-unlock", 2)),
         Behind("send-lock", Messages(2), "writer", Aim("send-unlock", 1)),
         Behind("recv-lock", Messages(2), "reader", Aim("recv-unlock", 1)),
+        Behind("send-lock-brief", Brief(2), "writer", Aim("send-unlock", 1)),
         Behind("send-turn", Messages(2), "writer", Aim("send-turn-over", 1)),
         Behind("recv-turn", Messages(2), "reader", Aim("recv-turn-over", 1)),
         Behind("unfinished", Messages(2), "writer", Aim("frame-first", 4)),
