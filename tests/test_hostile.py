@@ -88,8 +88,20 @@ def test_semaphore_of_another_kind(kind: int) -> None:
 def test_semaphore_that_is_never_empty() -> None:
     with one_way() as (receiver, _sender):
         words_of(receiver)[segment.RD_WAIT] = (1 << 31) - 1
-        with bad_message():
+        with pytest.raises(TimeoutError):
             receiver.recv_bytes(timeout=LIMIT)
+
+
+def test_tokens_that_nobody_took_are_no_damage() -> None:
+    """One who is counted as asleep, and does not come to run, is posted for any number of times."""
+    with one_way() as (receiver, sender):
+        side = receiver._receiver.side
+        for _ in range(70_000):
+            side.read_wait.release()
+        with pytest.raises(TimeoutError):
+            receiver.recv_bytes(timeout=0.05)
+        sender.send_bytes(b"x")
+        assert receiver.recv_bytes(timeout=10) == b"x"
 
 
 def test_lock_that_is_free_twice() -> None:
