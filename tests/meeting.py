@@ -65,7 +65,9 @@ def program(*lines: str, before: Sequence[str] = (), **environment: str) -> subp
     """A Python that has nothing of ours but the environment."""
     path = os.pathsep.join(filter(None, sys.path))
     command = [*before, sys.executable, "-c", "\n".join(lines)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment})
+    # Not from the checkout, where the package lies uncompiled.
+    environment = {**os.environ, "PYTHONPATH": path, **environment}
+    return subprocess.Popen(command, env=environment, cwd=os.sep)
 
 
 def leave_behind(place: Path, name: str) -> None:

@@ -115,6 +115,7 @@ def test_write_that_has_done_nothing_resumes(kind: str, when: str) -> None:
 @early_and_late
 def test_write_returns_the_pages_it_has_done(kind: str, when: str) -> None:
     with pipe_of(kind, 2) as (r, w):
+        assert unread(r) == 0  # a reader's first call has writers that sleep look again
         sleeper = Sleeper(when, lambda: w.write(b"x" * 20000), close=[r])
         # In the early case the handler may run before the first page is in.
         eventually(lambda: unread(r) == 2 * PAGE)
