@@ -45,6 +45,12 @@ def echo(name: str, wait: bool = False) -> int:
     return count
 
 
+def echo_at(directory: str, name: str) -> int:
+    """`echo`, wherever this process has its names (a fork server began in another test)."""
+    os.environ["XDG_RUNTIME_DIR"] = directory
+    return echo(name)
+
+
 def converse(connection: Any) -> None:
     """With an `echo` at the other end."""
     array = numpy.arange(300_000)

@@ -15,7 +15,7 @@ import pytest
 import shmpipe
 from shmpipe import naming
 
-from .meeting import LIMIT, converse, echo, files, leave_behind, place, program, refusal
+from .meeting import LIMIT, converse, echo, echo_at, files, leave_behind, place, program, refusal
 from .support import (
     context_switches,
     eventually,
@@ -44,7 +44,7 @@ ECHO = (
 )
 def test_processes_meet(method: str, place: Path) -> None:
     with shmpipe.listen("meet") as listener:
-        child = run_process(method, echo, "meet")
+        child = run_process(method, echo_at, str(place.parent), "meet")
         with listener.accept(LIMIT) as connection:
             converse(connection)
         assert child.join() == 2
