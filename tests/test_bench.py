@@ -151,3 +151,32 @@ def test_an_interrupted_run_leaves_no_process(stopping: signal.Signals, tmp_path
     assert [entry["name"] for entry in json.loads(results.read_text())["workloads"]] == ["creation"]
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+def test_the_page_shows_the_figures_beside_it() -> None:
+    code = (
+        "import json, sys, bench; from bench import performance_page; from pathlib import Path;"
+        "page = Path('docs/performance.md').read_text();"
+        "document = json.loads(Path('docs/performance/measured.json').read_text());"
+        "sys.exit(page != performance_page.fill(page, document))"
+    )
+    done = start("-c", code)
+    _, errors = done.communicate(timeout=50)
+    assert done.returncode == 0, errors
+
+
+def test_what_was_aimed_at_is_compared_round_by_round() -> None:
+    code = """if True:
+        from bench import performance_page as page
+        def entry(name, *seconds):
+            rounds = [{"count": 1, "seconds": s, "cpu_seconds": s / 2} for s in seconds]
+            return {"name": name, "median": {}, "rounds": rounds}
+        contenders = [entry("shmpipe", 1, 2, 1), entry("cloudtoid-interprocess", 3, 4, 9),
+                      entry("limit: memcpy", 0.1, 0.1, 0.1), entry("other", 4, 8, 5)]
+        aims = page._aims({"workloads": [{"name": "stream-64KiB", "contenders": contenders}]})
+        print(aims[-1])
+    """
+    done = start("-c", textwrap.dedent(code))
+    output, errors = done.communicate(timeout=50)
+    assert done.returncode == 0, errors
+    assert output.strip() == ("| 64 KiB one way | cloudtoid-interprocess | 1.5 × | 3 × | yes |")
