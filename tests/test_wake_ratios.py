@@ -17,7 +17,7 @@ from shmpipe.commands import runs
 from shmpipe.commands.pair import two_cpus
 from shmpipe.commands.runs import Result
 
-from .kinds import asleep, fill, page, pipe_of
+from .kinds import asleep, fill, page, pipe_of, unread
 from .support import PAGE, context_switches, run_child
 
 COUNT = 2_000_000  # numbers of seq: about 15 MB, 240 times a pipe
@@ -75,6 +75,7 @@ def test_wakes_are_withheld_where_there_is_a_threshold_only() -> None:
 def test_a_writer_asleep_below_the_threshold_is_not_scheduled(policy: str, write_size: int) -> None:
     """Beside free pages, with a reader that goes on reading now and then."""
     with pipe_of("shmpipe", 16, write_size=write_size, wake=policy, spin=0) as (reader, writer):
+        assert unread(reader) == 0  # a reader's first call has writers that sleep look again
         fill(writer, 16)
         child = run_child(writer.write, page(0), close=[reader])
         asleep(child)
