@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +18,12 @@ OURS, PIPE, DUPLEX, RUST = (
 
 def fill(page: str, document: dict[str, Any]) -> str:
     """The page with every measured part written anew."""
-    about, _, tables = report.markdown(document).partition("\n\n")
-    return pages.fill(
-        page,
-        {"machine": [about], "aims": _aims(document), "tables": [tables.rstrip("\n")]},
-    )
+    parts = {
+        "machine": report.about(document),
+        "aims": _aims(document),
+        "tables": report.tables(document),
+    }
+    return pages.fill(page, parts)
 
 
 @dataclass(frozen=True)
@@ -94,17 +93,9 @@ def _is_peer(name: str) -> bool:
 def _ratio(ours: dict[str, Any], other: dict[str, Any], figure: str) -> float:
     if figure == "p50":
         return float(other["latency"]["p50"] / ours["latency"]["p50"])
-    value: Callable[[dict[str, Any]], float] = _cpu if figure == "cpu" else _seconds
-    # Round by round: neighbours share their noise.
-    both = zip(ours["rounds"], other["rounds"], strict=False)
-    return statistics.median(
-        value(theirs) / value(mine) for mine, theirs in both if mine and theirs
-    )
+    value = _cpu_seconds if figure == "cpu" else report.seconds
+    return report.ratio_by_rounds(ours, other, value)
 
 
-def _seconds(sample: dict[str, Any]) -> float:
-    return float(sample["seconds"] / sample["count"])
-
-
-def _cpu(sample: dict[str, Any]) -> float:
+def _cpu_seconds(sample: dict[str, Any]) -> float:
     return float(sample["cpu_seconds"] / sample["count"])

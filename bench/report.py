@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
 from typing import Any
 
 PREFIXES = ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, " "), (1e-3, " m"), (1e-6, " µ"))
@@ -87,6 +89,21 @@ def lines(workload: dict[str, Any]) -> list[str]:
     return [*found, *creation_ratios(workload)]
 
 
+def seconds(sample: dict[str, Any]) -> float:
+    """For one message, round trip or pipe."""
+    return float(sample["seconds"] / sample["count"])
+
+
+def ratio_by_rounds(
+    ours: dict[str, Any], other: dict[str, Any], value: Callable[[dict[str, Any]], float]
+) -> float:
+    """How many times less of ``value`` ours takes: the median of pairs, which share their noise."""
+    both = zip(ours["rounds"], other["rounds"], strict=False)
+    return statistics.median(
+        value(theirs) / value(mine) for mine, theirs in both if mine and theirs
+    )
+
+
 def creation_ratios(workload: dict[str, Any]) -> list[str]:
     """The figure that has a limit of its own, said in so many words."""
     if workload["group"] != "creation":
@@ -99,24 +116,21 @@ def creation_ratios(workload: dict[str, Any]) -> list[str]:
     by_name = {entry["name"]: entry for entry in workload["contenders"] if "median" in entry}
     for theirs, ours in pairs.items():
         if theirs in by_name and ours in by_name:
-            # Both from the same rounds, in pairs.
-            both = zip(by_name[ours]["rounds"], by_name[theirs]["rounds"], strict=False)
-            ratios = sorted(
-                (mine["seconds"] / mine["count"]) / (other["seconds"] / other["count"])
-                for mine, other in both
-                if mine and other
-            )
-            if ratios:
-                ratio = ratios[len(ratios) // 2]
-                found.append(f"  {ours} costs {ratio:.1f} × {theirs}")
+            cost = 1 / ratio_by_rounds(by_name[ours], by_name[theirs], seconds)
+            found.append(f"  {ours} costs {cost:.1f} × {theirs}")
     return found
 
 
 def markdown(document: dict[str, Any]) -> str:
     """All tables, with the machine and the date."""
+    return "\n".join([*about(document), "", *tables(document)]) + "\n"
+
+
+def about(document: dict[str, Any]) -> list[str]:
+    """The machine, the date, and who took part."""
     machine = document["machine"]
-    about = [machine.get("cpu_model_name"), f"{machine.get('cpu_count', '?')} cores"]
-    about += [machine.get("platform"), f"Python {machine.get('python_version', '?')}"]
+    words = [machine.get("cpu_model_name"), f"{machine.get('cpu_count', '?')} cores"]
+    words += [machine.get("platform"), f"Python {machine.get('python_version', '?')}"]
     versions = ", ".join(
         f"{name} {version}"
         for name, version in document["versions"].items()
@@ -124,15 +138,21 @@ def markdown(document: dict[str, Any]) -> str:
     )
     plan = document["plan"]
     out = [
-        f"Measured {document['date'][:10]}: {', '.join(filter(None, about))}.",
+        f"Measured {document['date'][:10]}: {', '.join(filter(None, words))}.",
         f"shmpipe {document['versions']['shmpipe']}, engine {document['engine']}; {versions}.",
         f"Medians of {plan['rounds']} rounds, in each of which all took their turn. The last",
         "column: how many times as fast ours is, as the median of the ratios round by round.",
     ]
     for name, reason in document["skipped"].items():
         out.append(f"Skipped: {name} ({reason}).")
+    return out
+
+
+def tables(document: dict[str, Any]) -> list[str]:
+    """A Markdown table for each workload."""
+    out: list[str] = []
     for workload in document["workloads"]:
-        out += ["", f"### {workload['title']}", ""]
+        out += [*([""] if out else []), f"### {workload['title']}", ""]
         columns = _columns(workload)
         out.append("| | " + " | ".join(columns) + " |")
         out.append("|---|" + "---:|" * len(columns))
@@ -149,4 +169,4 @@ def markdown(document: dict[str, Any]) -> str:
             out += [f"{entry['name']} failed: {_failure(entry)}" for entry in failed]
         if ratios := creation_ratios(workload):
             out += ["", ". ".join(ratio.strip() for ratio in ratios) + "."]
-    return "\n".join(out) + "\n"
+    return out

@@ -30,8 +30,9 @@ from .living import Living
 File = tuple[int, int, int]  # device, inode and a mark
 _PRIVATE = os.O_CLOEXEC | os.O_APPEND  # by which a description is known that is only for locking
 _BEHIND = 1 << 40  # the byte a record lock is on lies far behind the end of any segment
-_AGAIN = 0.001  # seconds between tries: a wait for a flock has no limit, one for a record lock
-# finds deadlocks where there are none
+# Seconds between tries: a wait for a flock has no limit, and one for a record lock finds deadlocks
+# where there are none.
+_AGAIN = 0.001
 
 
 class _Guard:
@@ -88,9 +89,8 @@ def exclusively(
         if guard is None or (guard.descriptor is not None and guard.descriptor.closed):
             mine = guard = _Guard(file)
             _inside.put(whose, guard)  # before there is anything that a child could inherit
-        guard.lock(
-            memory, deadline
-        )  # also a handler: it may have come just before its thread did this
+        # Also a handler: it may have come just before its thread did this.
+        guard.lock(memory, deadline)
         act()
     finally:
         locked = None if mine is None else mine.descriptor

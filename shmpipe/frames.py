@@ -61,6 +61,17 @@ def remaining(deadline: float | None) -> float | None:
     return None if deadline is None else deadline - time.monotonic()
 
 
+def cut(pieces: list[memoryview], count: int) -> tuple[list[memoryview], list[memoryview]]:
+    """The first ``count`` bytes of pieces in a row, and the rest."""
+    taken: list[memoryview] = []
+    for number, piece in enumerate(pieces):
+        if len(piece) > count:
+            return [*taken, piece[:count]], [piece[count:], *pieces[number + 1 :]]
+        taken.append(piece)
+        count -= len(piece)
+    return taken, []
+
+
 def close_stream(ring: ByteRing) -> bool:
     """Close off the stream that a sender has left unfinished; under the writers' lock.
 

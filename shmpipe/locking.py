@@ -126,7 +126,8 @@ class SideLock(Semaphore):
         try:
             arrives = self.mine < 0
             if arrives:
-                self.mine = self.segment.place(self.index, _at_least_a_moment(deadline))
+                # Places are given one by one: a first call waits for those before it.
+                self.mine = self.segment.place(self.index, _not_before(deadline, PATIENCE))
             if self.word[0] > 1:  # nobody sleeps on it, so its upper half is 0
                 raise damaged("a lock")
             # step: odd-first (late)
@@ -175,7 +176,7 @@ class SideLock(Semaphore):
 
     def _contend(self, deadline: float | None) -> None:
         """Wait for another process."""
-        deadline = _at_least_one_copy(deadline)
+        deadline = _not_before(deadline, ONE_COPY)  # for a message that is just being copied
         nap = _FIRST_NAP
         late = False
         if not self.look:
@@ -271,7 +272,7 @@ class SideLock(Semaphore):
                     "reentrant call on a pipe end, from a signal handler or a finalizer (__del__)"
                 )
             self._clear_up()
-        deadline = _at_least_one_copy(deadline)
+        deadline = _not_before(deadline, ONE_COPY)  # for a message that is just being copied
         orphaned = 0
         while True:
             patience = PATIENCE
@@ -313,14 +314,9 @@ def standstill() -> float:
     return time.monotonic() + STANDSTILL
 
 
-def _at_least_a_moment(deadline: float | None) -> float | None:
-    """Places are given one by one: a first call waits for those before it."""
-    return None if deadline is None else max(deadline, time.monotonic() + PATIENCE)
-
-
-def _at_least_one_copy(deadline: float | None) -> float | None:
-    """A call that must not wait for a message still waits for one that is just being copied."""
-    return None if deadline is None else max(deadline, time.monotonic() + ONE_COPY)
+def _not_before(deadline: float | None, seconds: float) -> float | None:
+    """A deadline that is so far away at least: some waits are due to calls without time, too."""
+    return None if deadline is None else max(deadline, time.monotonic() + seconds)
 
 
 def _is_ours(frame: FrameType) -> bool:

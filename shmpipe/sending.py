@@ -18,6 +18,7 @@ from .frames import (
     PART,
     STREAMED,
     close_stream,
+    cut,
     remaining,
 )
 from .locking import SideLock
@@ -325,17 +326,9 @@ class _Sending:
 
     def _next(self, count: int) -> list[memoryview]:
         """The next ``count`` bytes of the message."""
-        out = []
-        while count:
-            piece = self.pieces[0]
-            if len(piece) <= count:
-                self.pieces = self.pieces[1:]
-            else:
-                self.pieces = [piece[count:], *self.pieces[1:]]
-                piece = piece[:count]
-            out.append(piece)
-            count -= len(piece)
-        return out
+        # (A method, so that no frame of an exception's traceback has them in a variable.)
+        taken, self.pieces = cut(self.pieces, count)
+        return taken
 
     def _give_up(self) -> None:
         lock = self.side.lock

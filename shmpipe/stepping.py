@@ -24,7 +24,7 @@ from typing import Any
 
 from . import identity
 from .bytering import ByteRing, aligned
-from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream
+from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream, cut
 from .segment import (
     ALIGN,
     PAGE_SHIFT,
@@ -54,7 +54,8 @@ class SteppedSend:
         self._sender = sender
         self._words: memoryview = sender.ring.view
         self._kind = kind
-        self._content = content  # what is left of it: a bytes object, a view, or a list of such
+        pieces = content if type(content) is list else [content]
+        self._pieces = [memoryview(piece) for piece in pieces]  # what is left of it
         self._size = size
         self._left = size
         self._begun = False
@@ -146,7 +147,7 @@ class SteppedSend:
         lock.enter(now)
         try:
             free = not words[WR_TURN_BY] and not words[W_OPEN]
-            if free and ring.append(self._kind, self._content, self._size):
+            if free and ring.append(self._kind, self._pieces, self._size):
                 self._sent = True
                 words[WRITES] = (words[WRITES] + 1) & WORD
             side.settle(False)
@@ -202,7 +203,7 @@ class SteppedSend:
         words = self._words
         if not self._begun:
             close_stream(ring)  # a dead predecessor's
-            if ring.append(self._kind, self._content, self._size):
+            if ring.append(self._kind, self._pieces, self._size):
                 self._sent = True
                 words[WRITES] = (words[WRITES] + 1) & WORD
                 return True
@@ -230,20 +231,9 @@ class SteppedSend:
 
     def _next(self, count: int) -> list[memoryview]:
         """The next ``count`` bytes of the message."""
-        pieces = self._content if type(self._content) is list else [self._content]
-        out: list[memoryview] = []
-        number = 0
-        while count:
-            piece = memoryview(pieces[number])
-            if len(piece) > count:
-                pieces[number] = piece[count:]
-                out.append(piece[:count])
-                break
-            out.append(piece)
-            count -= len(piece)
-            number += 1
-        self._content = pieces[number:]
-        return out
+        # (A method, so that no frame of an exception's traceback has them in a variable.)
+        taken, self._pieces = cut(self._pieces, count)
+        return taken
 
     def _grow(self, now: float) -> bool:
         """Make the ring larger, if it may be: an end counts as writable before its ring has grown.
@@ -274,8 +264,8 @@ class SteppedSend:
     def _end(self) -> None:
         self._over = True
         self._give_back()
-        release(self._content)
-        self._content = b""
+        release(self._pieces)
+        self._pieces = []
 
     def _give_back(self) -> None:
         if self._has_turn and identity.token == self._token:

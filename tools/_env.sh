@@ -139,6 +139,16 @@ if not where.startswith(sys.prefix):
 ' || die "the tests would not run against the installed package"
 }
 
+# Prints the engines to use in ENV: the one in SHMPIPE_ENGINE, else all that there are.
+engines_in() {
+    local found=${SHMPIPE_ENGINE-}
+    if [[ -z $found ]]; then
+        found=$("$1/bin/python" -I -c 'import shmpipe; print(shmpipe.engine)')
+        [[ $found == pure ]] || found="native pure"
+    fi
+    printf '%s\n' "$found"
+}
+
 # make_importable ENV NAME...: these directories of the checkout can be imported by name in ENV. Only
 # they: with the checkout itself on the path, its own shmpipe/ would come before the installed one.
 make_importable() {
