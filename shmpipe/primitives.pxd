@@ -30,6 +30,7 @@ cdef class Semaphore:
 cdef class ThreadLock:
     cdef unsigned long owner
     cdef int waiting
+    cdef bint promised
     cdef object gate
     cpdef bint acquire(self, bint block=*, double timeout=*) except -1
     cpdef int release(self) except -1

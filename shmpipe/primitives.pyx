@@ -290,26 +290,34 @@ cdef class ThreadLock:
         return self.owner != 0 and self.owner == PyThread_get_thread_ident()
 
     cpdef bint acquire(self, bint block=True, double timeout=-1) except -1:
-        if not self.owner:
+        if not self.owner and not self.promised:
             self.owner = PyThread_get_thread_ident()
             return True
         if not block:
             return False
-        # Waiters sleep at a gate, which release() opens if it sees any; whoever comes through has
-        # to find the lock free like everybody else, so False may come early.
+        # Waiters sleep at a gate, which release() opens if it sees any; from then on the lock is
+        # promised to whoever comes through.  Otherwise a thread that takes it again and again, and
+        # lets others run only while it has it, would keep them out for ever.
         if self.gate is None:
             self.gate = threading.Lock()
             self.gate.acquire()
         self.waiting += 1
+        through = False
         try:
-            self.gate.acquire(True, timeout)
+            through = self.gate.acquire(True, timeout)
         finally:
             self.waiting -= 1
-        return self.acquire(False)
+            if through:
+                self.promised = False
+            elif self.promised and not self.waiting:
+                self.promised = False  # it came too late, and there is nobody else
+                self.gate.acquire(False)
+        return through and self.acquire(False)
 
     cpdef int release(self) except -1:
         self.owner = 0
-        if self.waiting and self.gate.locked():
+        if self.waiting and not self.promised:
+            self.promised = True
             self.gate.release()
         return 0
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+import shmpipe
+from shmpipe.primitives import ThreadLock
+
 from .links import SMALLEST, both_ways, check_message, link_of, message, numbers_of
 from .support import run_child, run_thread
 
@@ -119,3 +122,38 @@ def test_a_child_closes_what_threads_of_its_parent_are_asleep_in() -> None:
         while b.poll(0.2):
             b.recv_bytes()
         sending.join()
+
+
+def test_a_thread_that_takes_the_lock_again_and_again_lets_others_in() -> None:
+    """It tries without waiting, and lets others run only while it has the lock."""
+    for _ in range(60):
+        with link_of("shmpipe", False, size=SIZE) as (receiver, sender):
+            sending = run_thread(sender.send_bytes, bytes(5 << 20))
+            while receiver.try_recv_bytes() is None:
+                pass
+            sending.join()
+
+
+@pytest.mark.skipif(shmpipe.engine == "pure", reason="the lock is Python's own there")
+def test_a_lock_is_promised_to_who_waits_for_it() -> None:
+    lock = ThreadLock()
+    assert lock.acquire(False)
+    waiting = run_thread(lock.acquire, True, 30.0)
+    waiting.wait_asleep()
+    lock.release()
+    assert not lock.acquire(False)
+    assert waiting.join() is True
+
+
+@pytest.mark.skipif(shmpipe.engine == "pure", reason="the lock is Python's own there")
+def test_a_lock_whose_waiter_has_given_up_is_free() -> None:
+    lock = ThreadLock()
+    for _ in range(100):
+        assert lock.acquire(False)
+        waiting = run_thread(lock.acquire, True, 0.001)
+        time.sleep(0.001)
+        lock.release()
+        if waiting.join():
+            lock.release()  # (compiled, it does not ask which thread it is)
+        assert lock.acquire(True, 1.0)
+        lock.release()
