@@ -32,8 +32,17 @@ Rules, each with what would go wrong otherwise:
 4. While data is left, a reader that eats plugs leaves one token, so that the ring stays readable
    for every process that watches it.
 
+5. Whoever selects and then receives must not be left there without a message.  So writers ring
+   under their lock, one at a time, TELLS is odd while they do, and they look first whether there is
+   data (still).  A reader that has emptied the ring waits until TELLS is even before it eats.
+   (Fences: the writer has changed TELLS before it looks; the reader has moved its position before
+   it looks at TELLS.  So one sees the other.)  No token comes for bytes that have gone.
+6. Whoever selects and then sends likewise: a reader takes the writers' lock to look at the space
+   and eat the plug.  A writer that filled the ring in between would rely on the plug that is in.
+
 What remains possible is a *spurious* readiness (a token or an open socket a moment too long), which
-one call on the end puts right; never one that is missing.
+one call on the end puts right, where a process stands still or dies in the middle of a call, or
+where another process has taken what this one was woken for; never one that is missing.
 
 The reader's fd is an epoll instance over {its socket, a private eventfd}: the eventfd lets a
 process that starts to watch with data already there declare itself readable (readers cannot send
@@ -58,7 +67,7 @@ from typing import Any
 
 from .descriptors import Descriptor, owned
 from .living import Living
-from .primitives import POLLERR, POLLHUP, POLLOUT, poll_fd
+from .primitives import POLLERR, POLLHUP, POLLIN, POLLOUT, poll_fd
 
 PLUGGED = 0x80
 _NUMBER = 0x7F
@@ -190,11 +199,16 @@ class Doorbell:
         return watch[0].fileno()
 
     def ring_self(self) -> None:
-        """Declare this process's descriptor readable."""
-        watch = self._watch
-        if watch is not None:
+        """Declare this process's descriptor readable, if the socket does not show it already."""
+        watch, sock = self._watch, self._if_open()
+        # (Where another process takes what is there, it eats the tokens, but cannot hush this.)
+        if watch is not None and sock is not None and not poll_fd(sock.fileno(), POLLIN, 0):
             os.eventfd_write(watch[1].fileno(), 1)
             self._bell_rung = True
+
+    def rung_self(self) -> bool:
+        """Whether this process has, as far as it knows."""
+        return self._bell_rung
 
     def hush(self) -> None:
         """Take that back."""

@@ -338,7 +338,4 @@ class Reserved(Loan):
             lock.leave()
 
     def _wake(self) -> None:
-        side = self._part.side
-        # no step: without it watchers are rung for nothing where nothing was sent
-        if side.has_data():
-            side.wake_readers()  # step: reserve-wake
+        self._part.side.wake_readers()  # step: reserve-wake

@@ -6,7 +6,7 @@ from .primitives cimport Words
 from .waiting cimport Side
 
 cdef uint64_t WORD
-cdef int LIMIT, PAGE_SHIFT, PLUG, POLICY, R_SLEEPS, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH
+cdef int LIMIT, PAGE_SHIFT, PLUG, POLICY, R_SLEEPS, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_STALE, RD_WATCH, TELLS
 cdef int RPOS, WPOS
 cdef int UNPLUG, W_WAKES, W_WITHHELD, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS
 cdef int WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES
@@ -20,11 +20,17 @@ cdef class ReaderSide(Side):
     @cython.locals(words=Words, plug=uint64_t, ticket=uint64_t)
     cpdef clear(self)
     @cython.locals(words=Words)
+    cdef bint _is_told(self) except -1
+    @cython.locals(words=Words, tells=uint64_t)
+    cdef _await_teller(self)
+    @cython.locals(words=Words, told=bint, rung=bint)
     cpdef settle(self, bint drained, bint slept)
     cpdef pass_on(self, bint slept, bint ended)
     @cython.locals(words=Words, ticket=uint64_t, want=uint64_t, after=int64_t, fired=bint)
     cpdef wake_writers(self, int64_t freed)
     @cython.locals(words=Words, sender=uint64_t)
     cdef bint _wanted_by_the_dead(self) except -1
-    @cython.locals(words=Words)
+    @cython.locals(words=Words, held_back=bint, plug=uint64_t)
     cpdef unplug(self, bint fired)
+    @cython.locals(words=Words)
+    cdef _unplug(self, uint64_t plug)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from . import identity, primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
-from .locking import STANDSTILL, Locks, standstill
+from .locking import STANDSTILL, Locks, SideLock, standstill
 from .policies import EDGE_HALF, WRITE_SIZE, fires
 from .primitives import POLLIN
 from .ring import Ring
@@ -23,8 +23,10 @@ from .segment import (
     RD_LONG,
     RD_RUNG,
     RD_SLEEPERS,
+    RD_STALE,
     RD_WATCH,
     RPOS,
+    TELLS,
     UNPLUG,
     W_WAKES,
     W_WITHHELD,
@@ -40,7 +42,7 @@ from .segment import (
     WR_WATCH,
     WRITE_PAGES,
 )
-from .waiting import SHORT, SHORT_SLEEP, Side
+from .waiting import SHORT, SHORT_SLEEP, TELLING, Side
 
 
 class ReaderSide(Side):
@@ -80,15 +82,53 @@ class ReaderSide(Side):
     def clear(self) -> None:
         """The ring was seen empty: take a ticket, and show the watchers that there is nothing."""
         words = self.words
+        if not self._is_told():
+            self._await_teller()  # step: await-teller
         plug = words[PLUG]
         ticket = words[RD_ARM] = (words[RD_ARM] + 1) & WORD
         if words[RD_WATCH] or words[RD_LONG] or plug != words[UNPLUG]:
             # The ticket before the second look; pairs with the unlock in a writer.
             primitives.fence()  # step: clear-fence
-            if not self.has_data():  # step: clear-look (always)
+            words[RD_STALE] = self.has_data()  # step: stale-noted
+            if not words[RD_STALE]:  # step: clear-look (always)
                 self.bell.eat(plug, ticket)  # step: clear-eat
                 self.bell.hush()  # step: clear-hush
                 words[UNPLUG] = plug
+
+    def _is_told(self) -> bool:
+        """Whether no writer is still to ring for what this side has taken (doorbell's rule 5)."""
+        words = self.words
+        if not words[RD_WATCH]:
+            return True  # there are no promises to keep
+        # What was taken before who is telling of it; pairs with the fence in tell().
+        primitives.fence()  # step: taken-fence
+        return not words[TELLS] & 1
+
+    def _await_teller(self) -> None:
+        """Wait for the writer who is ringing, maybe for what this side has taken already.
+
+        In vain if that one stands still, or if this is a signal's handler that has interrupted it.
+        """
+        words = self.words
+        tells = words[TELLS]
+        if not tells & 1 or primitives.spin(words, TELLS, tells + 1, TELLING):
+            return
+        lock = self._keep_writers_out()
+        if lock is not None:
+            words[TELLS] = (words[TELLS] + 1) & ~1 & WORD  # a dead one's
+            lock.release()
+            lock.leave()
+
+    def _keep_writers_out(self) -> SideLock | None:
+        """Beside this side's lock take that of the writers, in the order of ``enter_both()``.
+
+        None: somebody stands still with it, or this is a signal's handler that has interrupted a
+        call with it.
+        """
+        lock: SideLock = self.locks.writer
+        if not lock.local._is_owned() and lock.enter_soon(STANDSTILL):
+            return lock
+        return None
 
     def settle(self, drained: bool, slept: bool) -> None:
         """After something was taken: what watchers and other sleepers have to be shown."""
@@ -96,7 +136,9 @@ class ReaderSide(Side):
         if not drained:
             return
         if words[RD_WATCH] or words[RD_LONG]:
-            if words[RD_ARM] == words[RD_RUNG]:  # otherwise nobody has rung since the last time
+            told = self._is_told()
+            rung = words[RD_ARM] == words[RD_RUNG] or words[RD_STALE] or self.bell.rung_self()
+            if rung or not told:  # otherwise there are no tokens, and none will come
                 self.clear()  # step: settle-clear
         elif slept and words[RD_SLEEPERS]:
             # step: reader-rearm
@@ -218,16 +260,32 @@ class ReaderSide(Side):
             return  # what this call has done is done; the next one on this side sees to it
         try:
             plug = words[PLUG]
-            if held_back or self.is_ready():  # step: unplug-level (always)
-                # no step: it only spares the next reader a stale token
-                if not self.has_data():
-                    self.clear()
-                if words[UNPLUG] != plug:
-                    self.bell.eat(plug)  # step: unplug-eat
-                    words[UNPLUG] = plug
+            if held_back:
+                self._unplug(plug)
+                return
+            # Somebody who fills the ring meanwhile would rely on the plug that is in already.
+            writers: SideLock | None = None
+            try:
+                writers = self._keep_writers_out()  # step: unplug-lock
+                if self.is_ready():  # step: unplug-level (always)
+                    self._unplug(plug)
+            finally:
+                if writers is not None:
+                    writers.release()
+                    writers.leave()
         finally:
             lock.release()
             lock.leave()
+
+    def _unplug(self, plug: int) -> None:
+        """Take out plugs up to the one seen before the space was (rule 3); under the lock."""
+        words = self.words
+        # no step: it only spares the next reader a stale token
+        if not self.has_data():
+            self.clear()
+        if words[UNPLUG] != plug:
+            self.bell.eat(plug)  # step: unplug-eat
+            words[UNPLUG] = plug
 
     def arrived(self) -> None:
         """Writers that sleep long look again; they will find out whether there is space."""

@@ -53,9 +53,9 @@ RPOS, R_BYTES, READS, DROPPED, R_KEEPER, R_BEGAN = range(16, 22)
 # Writers that wait for space, under the writers' lock.
 WR_ARM, WR_SLEEPERS, WR_LONG, WR_WATCH, PLUG, W_SLEEPS, W_SPINS, WR_WANT = range(24, 32)
 # Readers that wait for data, under the readers' lock.
-RD_ARM, RD_SLEEPERS, RD_LONG, RD_WATCH, R_SLEEPS, R_SPINS = range(32, 38)
+RD_ARM, RD_SLEEPERS, RD_LONG, RD_WATCH, R_SLEEPS, R_SPINS, RD_STALE = range(32, 39)
 # Writers that wake readers.
-RD_RUNG, R_WAKES = range(40, 42)
+RD_RUNG, R_WAKES, TELLS = range(40, 43)
 # Readers that wake writers.
 WR_RUNG, UNPLUG, W_WAKES, W_WITHHELD = range(48, 52)
 # The side locks.

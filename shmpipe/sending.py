@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from . import identity, primitives
+from . import identity
 from .bytering import ByteRing, aligned
 from .control import enter_both, leave_both
 from .descriptors import Descriptor
@@ -203,9 +203,7 @@ class _Sending:
                 finally:
                     lock.release()  # step: send-parts-unlock (late)
                     lock.leave()
-                # no step: without it watchers of what is only reserved are rung for nothing
-                if not self.in_place or side.has_data():
-                    side.wake_readers()
+                side.wake_readers()
                 if broken:
                     raise broken_pipe()
                 if finished:
@@ -306,9 +304,7 @@ class _Sending:
             place = self.left.to_bytes(ALIGN, "little")
             ring.append(PART, [place, *self._next(count)], ALIGN + count)
             self.left -= count
-            # no step: without it the wake would only come later, behind the unlock
-            primitives.fence()  # in place of the unlock that wake_readers() wants before it
-            self.side.wake_readers()
+            self.side.tell()  # no step: without it the wake would only come later
             space = ring.space()
         # Not before: whoever dies in between only leaves an idle ABORT.
         words[W_OPEN] = 0  # step: end-open (early)

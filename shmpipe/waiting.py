@@ -54,6 +54,7 @@ LATE = 0.25  # seconds past its time for which a call goes on, as long as it nee
 BLIND_SLEEP = 0.5  # seconds between looks of a sleeper that cannot watch the other processes
 SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doorbell
 ASK_AFTER = 0.001  # seconds that one side trusts the answer that the other is there
+TELLING = 50e-6  # seconds that a reader spins for a writer who is just ringing the doorbell
 SPIN_SLICE = 0.002  # seconds that a compiled spin may keep a signal's handler waiting
 LONGEST_SPIN = 50e-6  # seconds; the automatic choice where spinning can help at all
 

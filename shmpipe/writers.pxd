@@ -6,7 +6,7 @@ from .primitives cimport Words
 from .waiting cimport Side
 
 cdef uint64_t WORD
-cdef int LIMIT, PLUG, R_WAKES, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH, UNPLUG
+cdef int LIMIT, PLUG, R_WAKES, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH, TELLS, UNPLUG
 cdef int W_SLEEPS, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WATCH
 
 @cython.final
@@ -23,3 +23,5 @@ cdef class WriterSide(Side):
     cpdef pass_on(self, bint slept, bint ended)
     @cython.locals(words=Words, ticket=uint64_t)
     cpdef wake_readers(self)
+    @cython.locals(words=Words, ticket=uint64_t, there=bint)
+    cpdef tell(self, bint anyway=*)

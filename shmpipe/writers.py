@@ -20,6 +20,7 @@ from .segment import (
     RD_RUNG,
     RD_SLEEPERS,
     RD_WATCH,
+    TELLS,
     UNPLUG,
     W_SLEEPS,
     WORD,
@@ -122,6 +123,28 @@ class WriterSide(Side):
         if slept and words[WR_SLEEPERS] and not self.has_space():  # step: writer-rearm (never)
             words[WR_ARM] = (words[WR_ARM] + 1) & WORD  # for those who still sleep
 
+    def tell(self, anyway: bool = False) -> None:
+        """Bytes were published: wake whoever waits for them (doorbell's rule 5).
+
+        ``anyway``: a wake may have been missed; and long sleepers look again, data or not.
+        """
+        words = self.words
+        words[TELLS] |= 1  # step: telling-first
+        # Before looking whether the bytes are still there: pairs with the fence in _is_told().
+        primitives.fence()  # step: tell-fence
+        ticket = words[RD_ARM]
+        if anyway or ticket != words[RD_RUNG]:
+            there = self.has_data()
+            if there:
+                words[RD_RUNG] = ticket  # step: teller-rung
+                if words[RD_SLEEPERS]:
+                    words[R_WAKES] = (words[R_WAKES] + 1) & WORD
+                    self.read_wait.release()  # step: tell-readers
+            if (there and words[RD_WATCH]) or (words[RD_LONG] and (there or anyway)):
+                words[R_WAKES] = (words[R_WAKES] + 1) & WORD
+                self.bell.ring(ticket)  # step: tell-watchers
+        words[TELLS] = (words[TELLS] + 1) & WORD  # step: told-last (early 2)
+
     # --- without the lock ------------------------------------------------------------------------
 
     def abandon(self, kind: int) -> None:
@@ -179,29 +202,48 @@ class WriterSide(Side):
         """Bytes were published, and the lock given back since: tell whoever waits for them."""
         words = self.words
         ticket = words[RD_ARM]
-        if ticket == words[RD_RUNG]:
+        # no step: it only saves wakes (whoever has taken all of it since sees to the others)
+        if ticket == words[RD_RUNG] or not self.has_data():
             return
-        words[RD_RUNG] = ticket  # step: reader-rung
+        if words[RD_WATCH] or words[RD_LONG]:
+            self._ring(False)
+            return
+        words[RD_RUNG] = ticket  # no step: it only saves wakes
         if words[RD_SLEEPERS]:
             words[R_WAKES] = (words[R_WAKES] + 1) & WORD
             self.read_wait.release()  # step: wake-readers
-        if words[RD_WATCH] or words[RD_LONG]:
-            words[R_WAKES] = (words[R_WAKES] + 1) & WORD
-            self.bell.ring(ticket)  # step: wake-watchers
+
+    def _ring(self, anyway: bool) -> None:
+        """``tell()``, for who does not have the lock."""
+        lock = self.lock
+        if not lock.enter_soon(STANDSTILL):
+            # Somebody stands still with it.  Better a readiness too many than one that is missing.
+            words = self.words
+            ticket = words[RD_RUNG] = words[RD_ARM]
+            if words[RD_SLEEPERS]:
+                self.read_wait.release()
+            self.bell.ring(ticket)
+            return
+        try:
+            self.tell(anyway)  # step: wake-watchers
+        finally:
+            lock.release()
+            lock.leave()
 
     def arrived(self) -> None:
         """Readers that sleep long look again."""
         if self.words[RD_LONG]:
-            self.bell.ring(self.words[RD_ARM])  # step: arrived-ring
+            self.tell(True)  # step: arrived-ring
 
     def repair(self) -> None:
         """A writer died, or was thrown out, after it may have published something: ring for it."""
         words = self.words
-        words[RD_RUNG] = words[RD_ARM]
-        if words[RD_SLEEPERS]:
-            self.read_wait.release()
         if words[RD_WATCH] or words[RD_LONG]:
-            self.bell.ring(words[RD_ARM])
+            self._ring(True)
+        else:
+            words[RD_RUNG] = words[RD_ARM]
+            if words[RD_SLEEPERS]:
+                self.read_wait.release()
 
     def resized(self) -> None:
         """Slots may have become free other than by a read: wake the writers for them."""

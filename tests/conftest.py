@@ -210,7 +210,7 @@ def nothing_left_in_dev_shm() -> Iterator[None]:
 
     # Another run on this machine, such as the other engine's, may have names there for a while.
     with contextlib.suppress(AssertionError):
-        support.eventually(gone, timeout=60)
+        support.eventually(gone, timeout=15)
     assert not left, f"left in /dev/shm: {sorted(left)}"
 
 

@@ -321,3 +321,62 @@ def test_a_killed_sender_wants_no_space() -> None:
         assert not poller.poll(0)
         receiver.recv_bytes()
         assert poller.poll(2000)
+
+
+# ---------------------------------------------------------------- select, then receive
+
+
+def write_when_told(w: Any, told: Any, data: bytes, rounds: int) -> None:
+    for _ in range(rounds):
+        w.write(data)
+        assert told.read(1)
+
+
+@both_kinds
+@pytest.mark.parametrize("size", [1, PAGE])
+def test_a_read_that_took_all_leaves_no_readiness(kind: str, size: int) -> None:
+    """Whoever selected, and then read, would be left there: the writer had rung for the bytes when
+    a reader that was not asleep had taken them.  (Some of these rounds did that.)
+    """
+    rounds = 1500
+    with pipe_of(kind) as (r, w), pipe_of("kernel") as (told, tell):
+        child = run_child(write_when_told, w, told, b"x" * size, rounds)
+        w.close()
+        poller = select.poll()  # (fileno() itself would take a readiness too many back)
+        poller.register(r, select.POLLIN)
+        left = 0
+        for _ in range(rounds):
+            got = 0
+            while got < size:
+                got += len(r.read(PAGE))
+            left += bool(poller.poll(0.1))
+            tell.write(b"x")
+        child.join()
+        assert left == 0
+
+
+def send_when_told(w: Any, told: Any, data: bytes, rounds: int) -> None:
+    for _ in range(rounds):
+        w.send_bytes(data)
+        assert told.read(1)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 16, 1 << 20])
+def test_a_receive_that_took_all_leaves_no_readiness(size: int) -> None:
+    """As above.  An executor's manager receives when multiprocessing.connection.wait() says so, and
+    nobody sent it anything: the wake for the next task was in another pipe.
+    """
+    rounds = 1500 if size < 1 << 20 else 200
+    r, w = shmpipe.Pipe(False, size=1 << 20)
+    with r, w, pipe_of("kernel") as (told, tell):
+        child = run_child(send_when_told, w, told, b"x" * size, rounds)
+        w.close()
+        poller = select.poll()  # (fileno() itself would take a readiness too many back)
+        poller.register(r, select.POLLIN)
+        left = 0
+        for _ in range(rounds):
+            assert len(r.recv_bytes()) == size
+            left += bool(poller.poll(0.1))
+            tell.write(b"x")
+        child.join()
+        assert left == 0

@@ -189,9 +189,40 @@ class WatchMessages(MessageScenario):
 
     def promised(self, run: Run) -> None:
         same("received", result(run, "R"), [SMALL, HALF])
-        if self.reader.ready(POLLIN):
-            same("receive of nothing", or_timeout(lambda: self.reader.receive(0.0)), "too late")
-            same("readiness of an empty ring", self.reader.ready(POLLIN), False)
+        same("readiness of an empty ring", self.reader.ready(POLLIN), False)
+
+
+class WatchAndReceive(MessageScenario):
+    """A receiver whose descriptor is watched sleeps for its messages all the same; and leaves no
+    readiness, after which somebody would receive, and stay there.
+    """
+
+    limits = Limits(2)
+
+    def __init__(self, receivers: str, contents: list[bytes], early: bool = False) -> None:
+        self.name = f"watch-{'before' if early else 'and'}-receive-{receivers}-{len(contents)}"
+        self.receivers, self.contents, self.early = receivers, contents, early
+
+    def begin(self, run: Run) -> None:
+        writer = self.world.writer("W")
+        each = len(self.contents) // len(self.receivers)
+        self.readers = [self.world.reader(name) for name in self.receivers]
+        if self.early:
+            self.readers[0].watch()
+
+        def receive(reader: Any) -> list[Any]:
+            if reader is self.readers[0] and not self.early:
+                reader.watch()
+            return [reader.receive() for _ in range(each)]
+
+        for reader in self.readers:
+            self.add(run, reader, lambda reader=reader: receive(reader))
+        self.add(run, writer, lambda: [writer.send(content) for content in self.contents])
+
+    def promised(self, run: Run) -> None:
+        got = [message for name in self.receivers for message in result(run, name)]
+        same("received", sorted(got), sorted(self.contents))
+        same("readiness of an empty ring", self.readers[0].ready(POLLIN), False)
 
 
 class PollBeside(MessageScenario):
@@ -336,6 +367,10 @@ FRAMES: list[PipeScenario] = [
     Receivers(),
     CrowdOfMessages(),
     WatchMessages(),
+    WatchAndReceive("R", [SMALL]),
+    WatchAndReceive("R", [SMALL, HALF]),
+    # (With data there before, the watcher's own eventfd may show what another process has taken.)
+    WatchAndReceive("RS", [SMALL, HALF], early=True),
     PollBeside(),
     CloseAgainstSend(),
     CloseOfTwo(),
