@@ -16,12 +16,15 @@ from setuptools.command.build_ext import build_ext
 
 MODULES = (
     "arguments",
+    "arrivals",
     "assembling",
     "bytering",
+    "collecting",
     "connection",
     "control",
     "descriptors",
     "doorbell",
+    "ends",
     "filelock",
     "frames",
     "halves",

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from multiprocessing import BufferTooShort, reduction
-from sys import is_finalizing
 from typing import TYPE_CHECKING, Any
 
 from . import control, objects
 from .arguments import check_int, check_sizes, check_spin, check_wake
 from .bytering import ByteRing
+from .collecting import TOO_LONG
 from .descriptors import owned
 from .doorbell import Doorbell, adopted, doorbells
+from .ends import End, closed_handle
 from .frames import DATA
-from .halves import Half
-from .keeping import keeper_of
 from .lending import Received, Reserved
 from .locking import parts
 from .messages import (
@@ -27,13 +25,8 @@ from .messages import (
     plain,
     target,
 )
-from .readers import ReaderSide
-from .receiving import TOO_LONG, Receiver
 from .segment import PAGES, Segment
-from .sending import Sender
-from .stats import PipeStats
 from .stepping import SteppedSend
-from .writers import WriterSide
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -43,11 +36,7 @@ FIRST_PAGES = 8
 """Pages a connection's ring starts with; it grows up to ``size`` when that proves too little."""
 
 
-def closed_handle() -> Exception:
-    return OSError("handle is closed")
-
-
-class Connection:
+class Connection(End):
     """One end of a ``Pipe()``, with the interface of ``multiprocessing.connection.Connection``.
 
     It may be shared by threads and processes: messages never mix.  It can be inherited by fork,
@@ -63,152 +52,6 @@ class Connection:
     then.  OSError "connection is write-only" or "connection is read-only": the wrong end of a
     one-way pipe.
     """
-
-    def __init__(
-        self, segment: Segment, bell: Doorbell, inward: int, outward: int, spin: float | None
-    ) -> None:
-        """Rings of ``segment`` by number, -1 for none."""
-        self._open = False  # until the construction has succeeded
-        self._segment: Any = segment
-        self._bell: Any = bell
-        self._rings = (inward, outward)
-        self._spin = spin
-        self._sender: Sender | None = None
-        self._receiver: Receiver | None = None
-        if inward >= 0:
-            locks = parts(segment, inward, ByteRing)
-            reader = ReaderSide(locks.ring, locks, bell, spin)
-            self._receiver = Receiver(reader, locks, keeper_of(segment, inward), objects.Message)
-            segment.sides.add(id(reader), reader)
-        if outward >= 0:
-            locks = parts(segment, outward, ByteRing)
-            writer = WriterSide(locks.ring, locks, bell, spin)
-            self._sender = Sender(writer, locks.writer_turn)
-            segment.sides.add(id(writer), writer)
-        self._readable = inward >= 0
-        self._writable = outward >= 0
-        self._open = True
-
-    # --- states ----------------------------------------------------------------------------------
-
-    def _check_closed(self) -> None:
-        if not self._open:
-            raise closed_handle()
-
-    def _check_lent(self) -> None:
-        for part in (self._sender, self._receiver):
-            loan = None if part is None else part.turn.loan()
-            # (One that waits for space in another thread has nothing lent yet.)
-            if loan is not None and loan.connection is self and loan.has_begun():
-                raise BufferError("cannot close a connection while a message is lent")
-
-    # (What is needed is loaded first: another thread may close the end after the check.)
-
-    def _reading(self) -> Receiver:
-        receiver = self._receiver
-        if not self._open:
-            raise closed_handle()
-        if not self._readable or receiver is None:
-            raise OSError("connection is write-only")
-        return receiver
-
-    def _writing(self) -> Sender:
-        sender = self._sender
-        if not self._open:
-            raise closed_handle()
-        if not self._writable or sender is None:
-            raise OSError("connection is read-only")
-        return sender
-
-    @property
-    def closed(self) -> bool:
-        """True after ``close()``."""
-        return not self._open
-
-    @property
-    def readable(self) -> bool:
-        """Whether this end receives."""
-        return self._readable
-
-    @property
-    def writable(self) -> bool:
-        """Whether this end sends."""
-        return self._writable
-
-    @property
-    def incoming(self) -> Half | None:
-        """The direction this end receives from; None if there is none."""
-        receiver = self._receiver
-        self._check_closed()
-        return Half(self, receiver.side, os.O_RDONLY) if receiver else None
-
-    @property
-    def outgoing(self) -> Half | None:
-        """The direction this end sends to; None if there is none."""
-        sender = self._sender
-        self._check_closed()
-        return Half(self, sender.side, os.O_WRONLY) if sender else None
-
-    def _main_half(self) -> Half:
-        half = self.outgoing or self.incoming
-        assert half is not None
-        return half
-
-    def fileno(self) -> int:
-        """A descriptor that is readable when a message can be received, or at EOF.
-
-        For watching only.  (On an end that only sends: writable when a send would not block.)
-        """
-        half = self.incoming or self.outgoing
-        assert half is not None
-        return half.fileno()
-
-    def close(self) -> None:
-        """Give up this process's hold on the end; again: nothing.
-
-        BufferError: it has lent a message (``recv_view``, ``reserve``) whose block has not ended.
-        """
-        self._check_lent()
-        self._open = False
-        segment, receiver = self._segment, self._receiver
-        if segment is None:
-            return
-        # If an exception ends this half-way, the next call goes through all of it once more.
-        for part in (self._sender, receiver):
-            if part is not None:
-                part.side.leave()
-        if receiver is not None:
-            receiver.forget()
-        segment.drop(self)
-        # With the last end in this process the mapping goes.
-        self._sender = self._receiver = self._bell = None
-        self._segment = None
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_open", False):  # its construction may have failed
-            try:
-                self.close()
-            except Exception:
-                # When the interpreter ends, modules are emptied before the objects that others keep
-                # are freed: this one's names are None then.  The kernel closes what is left.
-                if is_finalizing is not None and not is_finalizing():
-                    raise
-
-    def __repr__(self) -> str:
-        state = (
-            "closed"
-            if not self._open
-            else "/".join(
-                word for word, on in (("recv", self._readable), ("send", self._writable)) if on
-            )
-        )
-        return f"<{type(self).__module__}.{type(self).__qualname__} {state}>"
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -544,18 +387,6 @@ class Connection:
             del message
             yield obj
             del obj
-
-    # --- beyond stdlib ---------------------------------------------------------------------------
-
-    def stats(self) -> PipeStats:
-        """What the outgoing direction has counted (on an end that only receives, the incoming)."""
-        return self._main_half().stats()
-
-    def _fcntl(self, cmd: int, arg: int) -> int:
-        return self._main_half()._fcntl(cmd, arg)
-
-    def _ioctl(self, request: int) -> int:
-        return self._main_half()._ioctl(request)
 
     def __reduce__(self) -> Any:
         segment, bell = self._segment, self._bell

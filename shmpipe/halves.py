@@ -11,13 +11,13 @@ from .stats import PipeStats, stats_of
 from .waiting import Side
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .ends import End
 
 
 class Half:
     """One direction of a connection, for its tuning knobs: ``conn.incoming``, ``conn.outgoing``."""
 
-    def __init__(self, connection: Connection, side: Side, access: int) -> None:
+    def __init__(self, connection: End, side: Side, access: int) -> None:
         self._connection = connection
         self._side = side
         self._access = access

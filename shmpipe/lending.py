@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from . import identity
+from .arrivals import wait_for_data
 from .bytering import ByteRing
 from .frames import DATA
 from .locking import standstill
@@ -236,7 +237,7 @@ class Received(Loan):
                 size, at, pages = found
                 view = _window(receiver, pages).view(at, size)
                 return view.toreadonly()
-            if not receiver.wait(self._deadline):
+            if not wait_for_data(side, self._deadline):
                 raise TimeoutError("timed out waiting for a message")
             self._slept = True
             if self._words[RD_TURN_BY]:

@@ -32,9 +32,10 @@ from typing import Any
 
 from . import identity
 from .arguments import check_int
-from .connection import Connection, Pipe, closed_handle
+from .connection import Connection, Pipe
 from .descriptors import Descriptor, owned
 from .doorbell import Doorbell, adopted
+from .ends import closed_handle
 from .messages import deadline_of
 from .naming import Door, check_name, claim, door, give_up, is_plain, kept_back, locate
 from .primitives import POLLIN, poll_fd

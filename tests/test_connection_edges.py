@@ -24,6 +24,8 @@ from .tasks import eventually
 from .test_connection_api import raises_os_error
 from .test_stopped import LIMIT, TOTAL, partly_sent, stopped
 
+RECEIVING = ("connection", "receiving", "collecting", "arrivals", "bytering")
+
 
 class Raises:
     """Unpickling it raises this."""
@@ -82,7 +84,7 @@ def test_recv_many_interrupted_at_every_step() -> None:
             sender.send_many(range(3))
             found: list[int] = []
             try:
-                with at_step(step, boom, ("connection", "receiving", "bytering")) as point:
+                with at_step(step, boom, RECEIVING) as point:
                     found = receiver.recv_many()
             except Boom as error:
                 found = getattr(error, "received", [])

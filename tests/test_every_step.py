@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import pytest
 
-from shmpipe import Connection, Pipe, locking, receiving
+from shmpipe import Connection, Pipe, collecting, locking
 
 from .steps import Boom, at_step, boom, die, every_step, interpreted_only
 from .support import ChildDied, run_child
@@ -22,7 +22,10 @@ pytestmark = interpreted_only
 
 RING = 4096
 SIZE = 4096  # bytes of a message: more than the ring, so it goes in parts
-RECEIVING = ("receiving", "bytering", "frames", "assembling", "objects", "keeping")
+RECEIVING = (
+    *("receiving", "collecting", "arrivals"),
+    *("bytering", "frames", "assembling", "objects", "keeping"),
+)
 SENDING = ("sending", "bytering", "frames")
 
 
@@ -30,7 +33,7 @@ SENDING = ("sending", "bytering", "frames")
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look soon for those who have died."""
     monkeypatch.setattr(locking, "PATIENCE", 0.005)
-    monkeypatch.setattr(receiving, "WATCH_SENDER", 0.01)
+    monkeypatch.setattr(collecting, "WATCH_SENDER", 0.01)
 
 
 def numbered_array(number: int) -> Any:

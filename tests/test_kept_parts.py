@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pytest
 
-from shmpipe import F_SETPIPE_SZ, Connection, Pipe, fcntl, receiving, segment
+from shmpipe import F_SETPIPE_SZ, Connection, Pipe, collecting, fcntl, segment
 from shmpipe.assembling import Assembly, Plain, Room
 from shmpipe.bytering import ByteRing
 from shmpipe.objects import Message
@@ -270,7 +270,7 @@ def test_no_memory_where_a_call_was_interrupted_before(monkeypatch: pytest.Monke
             with pytest.raises(Boom):
                 receiver.recv_bytes()  # begins with it, but leaves its first frame
         with monkeypatch.context() as patched:
-            patched.setattr(receiving, "Plain", no_memory)
+            patched.setattr(collecting, "Plain", no_memory)
             with pytest.raises(MemoryError):
                 receiver.recv_bytes()
         receiving_next = run_thread(receiver.recv_bytes)

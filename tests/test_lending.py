@@ -921,7 +921,7 @@ def test_writability() -> None:
 
 # ---------------------------------------------------------------- stopped at every step
 
-LENDING = ("lending", "bytering", "receiving", "sending")
+LENDING = ("lending", "bytering", "receiving", "collecting", "arrivals", "sending")
 
 
 def borrow_once(receiver: Connection, sender: Connection, which: str, number: int) -> None:

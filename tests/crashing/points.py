@@ -16,10 +16,13 @@ import re
 from collections import Counter
 
 MODULES = (
+    "arrivals",
     "bytering",
+    "collecting",
     "connection",
     "control",
     "doorbell",
+    "ends",
     "filelock",
     "frames",
     "lending",

@@ -128,7 +128,7 @@ def had_begun(reader: Process) -> int:
         return 0
     behind = trace[len(trace) - trace[::-1].index("keeper-first") :]
     took = "bytering.consume.RPOS" in behind[:-1]  # so the step behind it was come to
-    over = "receiving._whole.R_KEEPER" in behind[:-1] or "receiving._lose.R_KEEPER" in behind[:-1]
+    over = "collecting._whole.R_KEEPER" in behind[:-1] or "collecting.lose.R_KEEPER" in behind[:-1]
     return int(took and not over)
 
 

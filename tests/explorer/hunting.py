@@ -147,6 +147,8 @@ LIKELY = {
     "bytering": ("send", "receive"),
     "sending": ("send", "parts", "stream"),
     "receiving": ("receive", "parts", "stream"),
+    "collecting": ("receive", "parts", "stream"),
+    "arrivals": ("receive", "late", "close"),
     "doorbell": ("watch",),
     "readers": ("one-read", "watch", "two"),
     "writers": ("one-read", "watch", "two"),

@@ -42,7 +42,9 @@ MODULES = (
     "frames",
     "assembling",
     "keeping",
+    "arrivals",
     "sending",
+    "collecting",
     "receiving",
     "lending",
 )
