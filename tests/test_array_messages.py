@@ -804,7 +804,7 @@ import sys, shmpipe
 receiver, sender = shmpipe.Pipe(False)
 sender.send([1])
 assert receiver.recv() == [1]
-assert "numpy" not in sys.modules and "shmpipe.arrays" not in sys.modules
+assert "numpy" not in sys.modules and "shmpipe.layouts" not in sys.modules
 sender.send_array([1])
 assert "numpy" in sys.modules
 """
