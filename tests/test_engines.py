@@ -30,6 +30,7 @@ INTERPRETED = {
     "_engine",
     "_version",
     "arrays",
+    "layouts",
     "naming",
     "patch",
     "rendezvous",
