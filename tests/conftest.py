@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -113,6 +114,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "timeout_s(seconds): hard time limit of this test")
+    # A shell starts what it runs beside itself with these ignored, and what we start inherits that.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if config.getoption("usepdb", False):
         return  # A debugger may take as long as it likes.
     # Capturing is not active here, so this is the stderr of the run.
