@@ -2,7 +2,8 @@
 
 A block that is fenced with ```python is a program of its own: it runs as a script, writes nothing
 to stderr and ends with status 0. Where a block fenced with ```output comes next, that is what it
-prints. Any other fence, such as ```python fragment, is not run.
+prints. Any other fence, such as ```python fragment, is not run. Commands in ```sh blocks have to be
+there, and to know their options; they are not run either.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,10 +20,12 @@ from pathlib import Path
 
 import pytest
 
+from shmpipe.__main__ import make_parser
+
 from .support import register_pid
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if page.exists()]
+PAGES = [page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()]
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}) *(.*?) *$")
 
 
@@ -68,6 +72,19 @@ def programs() -> list[Block]:
     return [block for block in blocks if block.info == "python"]
 
 
+def commands() -> list[tuple[str, list[str]]]:
+    """Each command in the ```sh blocks, with where it stands."""
+    found = []
+    for page in PAGES:
+        for block in blocks_of(page.relative_to(ROOT).as_posix(), page.read_text()):
+            for line in block.text.splitlines() if block.info == "sh" else ():
+                words = shlex.split(line, comments=True)
+                for ampersands, part in itertools.groupby(words, lambda word: word == "&&"):
+                    if not ampersands:
+                        found.append((str(block), list(part)))
+    return found
+
+
 def run(text: str, directory: Path) -> tuple[int, str, str]:
     """Run a program; its exit status, output and errors."""
     script = directory / "program.py"  # a file, so that spawned children can import it
@@ -103,6 +120,26 @@ def check(block: Block, text: str, directory: Path) -> None:
 @pytest.mark.parametrize("block", programs(), ids=str)
 def test_program(block: Block, tmp_path: Path) -> None:
     check(block, block.text, tmp_path)
+
+
+@pytest.mark.parametrize(("where", "words"), commands(), ids=str)
+def test_command(where: str, words: list[str]) -> None:
+    match words:
+        case ["python" | "python3", "-m", module, *arguments]:
+            name = module
+        case [program, *arguments]:
+            name = program.removeprefix("~/venv/bin/")
+    if name == "shmpipe":
+        make_parser().parse_args(arguments)  # exits if it does not know them
+    elif name.partition(".")[0] == "bench":
+        path = ROOT / name.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), where
+    elif name.startswith("./tools/"):
+        tool = ROOT / name
+        assert os.access(tool, os.X_OK), where
+        assert all(argument in tool.read_text() for argument in arguments), where
+    else:
+        assert [name, *arguments] in (["venv", "~/venv"], ["pip", "install", "."]), where
 
 
 def test_switch_between_memory_and_tcp(tmp_path: Path) -> None:
