@@ -106,17 +106,21 @@ ensure_env() {
     [[ -z $lock ]] || exec {lock}>&-
 }
 
-# Builds from a copy: setuptools leaves build/ behind, and what a later build finds there (modules
-# that were since removed) would be installed again.
+# Copies what an installation is made of to directory $1. To build from a copy: setuptools leaves build/
+# behind, and what a later build finds there (modules that were since removed) would be installed again.
+copy_sources() {
+    local path
+    mkdir -p -- "$1"
+    for path in "${PACKAGE_FILES[@]}"; do
+        [[ ! -e $ROOT/$path ]] || tar -C "$ROOT" -cf - --exclude='__pycache__' --exclude='*.so' "$path" | tar -C "$1" -xf -
+    done
+}
+
 install_package() (
     dir=$1 extras=$2
     stage=$(mktemp -d "${TMPDIR:-/tmp}/shmpipe-build.XXXXXX")
     trap 'rm -rf -- "$stage"' EXIT
-    cd -- "$ROOT"
-    mkdir "$stage/src"
-    for path in "${PACKAGE_FILES[@]}"; do
-        [[ ! -e $path ]] || tar -cf - --exclude='__pycache__' --exclude='*.so' "$path" | tar -xf - -C "$stage/src"
-    done
+    copy_sources "$stage/src"
     say "installing shmpipe${extras:+[$extras]} into ${dir#"$ROOT"/}"
     if ! "$dir/bin/python" -I -m pip install --quiet "$stage/src${extras:+[$extras]}" \
         </dev/null >"$stage/log" 2>&1; then
