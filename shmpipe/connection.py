@@ -31,6 +31,10 @@ from .stepping import SteppedSend
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
     from numpy.typing import NDArray
+    from typing_extensions import TypeVar
+
+    # The type of ``out``, where that is given.
+    A = TypeVar("A", bound=NDArray[Any], default=NDArray[Any])
 
 FIRST_PAGES = 8
 """Pages a connection's ring starts with; it grows up to ``size`` when that proves too little."""
@@ -301,9 +305,7 @@ class Connection(End):
         """
         return Received(self, self._reading(), deadline_of(timeout))
 
-    def recv_array(
-        self, out: NDArray[Any] | None = None, *, timeout: float | None = None
-    ) -> NDArray[Any]:
+    def recv_array(self, out: A | None = None, *, timeout: float | None = None) -> A:
         """The next array, in new memory, or in ``out``, of the same type and shape; writable.
 
         It comes straight from the pipe, unless ``out`` is neither in the order of the array sent.
@@ -316,7 +318,7 @@ class Connection(End):
         deadline = deadline_of(timeout)
         from . import arrays
 
-        return arrays.receive(receiver, out, deadline)
+        return arrays.receive(receiver, out, deadline)  # type: ignore[return-value]
 
     def recv_array_view(
         self, *, timeout: float | None = None

@@ -24,6 +24,9 @@ from .writers import WriterSide
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
+    from .connection import Connection
+    from .halves import Half
+
 
 def closed_file() -> Exception:
     return ValueError("I/O operation on closed file")
@@ -284,7 +287,7 @@ def pipe(
     )
 
 
-def fcntl(end: PipeEnd, cmd: int, arg: int = 0) -> int:
+def fcntl(end: PipeEnd | Connection | Half, cmd: int, arg: int = 0) -> int:
     """Get or set a pipe's properties, on either end, as fcntl(2) does for the kernel's pipe.
 
     F_SETPIPE_SZ, F_GETPIPE_SZ: the capacity in bytes.  OSError EBUSY: more pages are in use, or the
@@ -302,7 +305,7 @@ def fcntl(end: PipeEnd, cmd: int, arg: int = 0) -> int:
     return end._fcntl(check_int("cmd", cmd), check_int("arg", arg))
 
 
-def ioctl(end: PipeEnd, request: int) -> int:
+def ioctl(end: PipeEnd | Connection | Half, request: int) -> int:
     """``ioctl(end, termios.FIONREAD)``: the bytes in the pipe, on either end.
 
     OSError ENOTTY: another request.  ValueError: the end is closed.  TimeoutError as ``fcntl``.

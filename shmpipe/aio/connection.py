@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from .. import Connection
 from .core import Core
 
 
@@ -23,7 +24,7 @@ class AsyncConnection(Core):
     For one event loop at a time.  ValueError: the connection has such a wrapper already.
     """
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._waiting: dict[int, _Wait] = {}
         super().__init__(connection)
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from ..connection import A
+
 T = TypeVar("T")
 
 LOOK_AGAIN = 1.0  # seconds
@@ -193,7 +195,7 @@ class Core:
         """
         return await self._receive(partial(self._connection.recv_bytes_into, buf, offset))
 
-    async def recv_array(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    async def recv_array(self, out: A | None = None) -> A:
         """The next array, in new memory, or in ``out``.
 
         Errors as ``recv``, and those of ``Connection.recv_array``.  Cancelled, it may have written
