@@ -30,7 +30,7 @@ def _choose() -> str:
     """Choose, before anything else of the package is imported; returns the engine's name.
 
     ImportError: SHMPIPE_ENGINE has another value than "pure" or "native", or there is no compiled
-    engine although "native" is asked for.
+    engine although "native" is asked for; or this Python runs without its global lock.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", "pure", "native"):
@@ -41,6 +41,13 @@ def _choose() -> str:
 
     if wanted == "native" and not primitives.COMPILED:
         raise ImportError(f"{VARIABLE}=native, but this shmpipe was installed without compiling")
+    # Of what threads of one process share, much is right because only one of them runs at a time.
+    # (A compiled module that says nothing of it has switched the lock on, if it was allowed to.)
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise ImportError(
+            "shmpipe does not work without Python's global lock (GIL): set PYTHON_GIL=1, or use a "
+            "Python that is not a free-threaded one"
+        )
     return "native" if primitives.COMPILED else "pure"
 
 

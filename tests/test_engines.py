@@ -128,6 +128,19 @@ def test_another_engine_is_an_error() -> None:
     assert "ImportError: SHMPIPE_ENGINE=quick: allowed are pure and native" in result.stderr
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_without_the_global_lock_it_says_so(enabled: bool) -> None:
+    """A free-threaded Python is simulated: what counts there is whether the lock is on."""
+    program = f"import sys; sys._is_gil_enabled = lambda: {enabled}; import shmpipe"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (result.returncode == 0) == enabled, result.stderr
+    assert (
+        "ImportError: shmpipe does not work without Python's global" in result.stderr
+    ) != enabled
+
+
 def declared(text: str) -> set[str]:
     """The C variables that a .pxd declares for its module."""
     found = set()
