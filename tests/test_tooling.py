@@ -1,8 +1,9 @@
-"""What is written in two places says the same in both."""
+"""What stands in two places says the same in both; the tools leave alone what is not theirs."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -52,3 +53,23 @@ def test_the_changelog_keeps_its_form() -> None:
         assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading)
     kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert set(re.findall(r"^### (.*)$", text("CHANGELOG.md"), re.M)) <= kinds
+
+
+@pytest.mark.parametrize("made_here", [True, False])
+def test_an_environment_of_the_users_is_left_alone(made_here: bool, tmp_path: Path) -> None:
+    """A half-made one of our own is made again; here by a Python that fails to."""
+    environment = tmp_path / ".venv"
+    environment.mkdir()
+    (environment / "mine").touch()
+    if made_here:
+        (environment / ".made-by").touch()
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\ncase $* in *venv*) exit 3 ;; esac\necho a Python\n")
+    python.chmod(0o755)
+    script = 'source "$1/tools/_env.sh"; ensure_env "$2" "$3" ""'
+    done = subprocess.run(
+        ["bash", "-euc", script, "test", ROOT, environment, python], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert ("was not made here" in done.stderr) != made_here, done.stderr
+    assert (environment / "mine").exists() != made_here

@@ -90,8 +90,13 @@ ensure_env() {
     fi
     identity=$("$python" -I -c 'import sys; print(sys.version.replace("\n", " "), sys.base_prefix)')
     if [[ $(cat "$dir/.made-by" 2>/dev/null) != "$identity" ]] || ! "$dir/bin/python" -I -c '' 2>/dev/null; then
+        if [[ -e $dir && ! -e $dir/.made-by && -n $(ls -A -- "$dir") ]]; then
+            die "${dir#"$ROOT"/} was not made here, and would be overwritten: move it away, or delete it"
+        fi
         say "making ${dir#"$ROOT"/} with $(describe "$python")"
         rm -rf -- "$dir"
+        mkdir -- "$dir"
+        : >"$dir/.made-by" # also if this is not finished: then it is ours to make again
         "$python" -I -m venv "$dir" >&2 ||
             die "could not make ${dir#"$ROOT"/}; on Debian the module is in the package python3-venv"
         printf '%s\n' "$identity" >"$dir/.made-by"
