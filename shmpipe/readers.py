@@ -42,7 +42,7 @@ from .segment import (
     WR_WATCH,
     WRITE_PAGES,
 )
-from .waiting import SHORT, SHORT_SLEEP, TELLING, Side
+from .waiting import SHORT, TELLING, Side
 
 
 class ReaderSide(Side):
@@ -189,8 +189,7 @@ class ReaderSide(Side):
         The error of a closed end: a signal's handler has closed this one.
         """
         if kind == SHORT:
-            limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
-            outcome = self.read_wait.wait(limit)
+            outcome = self.sleep_short(self.read_wait, seconds)
         else:
             outcome = self.sleep_long(POLLIN, seconds, others)
         return self.still_open(outcome)

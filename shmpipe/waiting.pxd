@@ -16,7 +16,9 @@ cdef class Side:
     cdef readonly object locks, bell, spin_choice, blind
     cdef public SideLock lock
     cdef public int left_word
-    cdef public double asked, spin_most, spin_now
+    cdef public double asked, spin_most, spin_now, spun
+    cdef public int hints, caution
+    cdef public bint trying
     cdef readonly Semaphore read_wait, write_wait
 
     @cython.locals(words=Words, left=uint64_t, gone=bint)

@@ -56,6 +56,7 @@ SHORT_SLEEP = 0.02  # seconds on the semaphore before a sleeper turns to its doo
 ASK_AFTER = 0.001  # seconds that one side trusts the answer that the other is there
 TELLING = 50e-6  # seconds that a reader spins for a writer who is just ringing the doorbell
 SPIN_SLICE = 0.002  # seconds that a compiled spin may keep a signal's handler waiting
+MOST_CAUTION = 1023  # waits between two trials of a long spin
 LONGEST_SPIN = 50e-6  # seconds; the automatic choice where spinning can help at all
 
 _MANY = 1 << 16  # tokens that are taken at a time
@@ -89,7 +90,11 @@ class Side:
         self.bell = bell
         self.spin_choice = spin
         self.spin_most = spin_limit(spin)
-        self.spin_now = self.spin_most  # learns: doubled by a spin that paid, else halved
+        self.spin_now = self.spin_most  # learns: see spin() and sleep_short()
+        self.spun = 0.0  # seconds of the last spin
+        self.trying = False  # the next spin is longer than what has been paying
+        self.hints = 0  # waits, since the last such one, that it would have ended
+        self.caution = 0  # how many of them it takes until another one
         self.asked = 0.0  # when the doorbell was last asked for the other side's life
         self.left_word = 0  # where who leaves the other side says so
         self.blind: OSError | None = None  # why the last sleeper could not watch the others
@@ -123,6 +128,25 @@ class Side:
         except OSError as error:  # no descriptors left, or none of that kind
             self.blind = error.with_traceback(None)
         return watched
+
+    def sleep_short(self, semaphore: Semaphore, seconds: float | None) -> int:
+        """Sleep on a semaphore: WOKEN, TIMED_OUT or INTERRUPTED.
+
+        Short spins alone would teach that spinning never pays, where something comes every few
+        microseconds.  So where a long one would have ended the wait, as far as can be told, one is
+        tried; and the more rarely, the more often that was in vain: where the other side waits for
+        this processor, it only comes once this one sleeps.
+        """
+        limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
+        began = time.monotonic()
+        outcome = semaphore.wait(limit)
+        if outcome == WOKEN and self.spun + time.monotonic() - began < self.spin_most:
+            self.hints += 1
+            if self.hints > self.caution:
+                self.hints = 0
+                self.trying = True
+                self.spin_now = self.spin_most
+        return outcome
 
     def sleep_long(self, events: int, seconds: float | None, others: list[Descriptor]) -> int:
         """Poll the doorbell: WOKEN, TIMED_OUT, INTERRUPTED, or DIED: look at everything again."""
@@ -174,9 +198,9 @@ class Side:
     def spin(self, word: int, target: int, limit: float | None) -> bool:
         """Wait, without sleeping, for a word that only grows to reach ``target``.
 
-        For as long as it has been paying lately, and at most ``limit`` seconds.
+        For as long as it has been paying lately, or as a trial, and at most ``limit`` seconds.
         """
-        left = self.spin_now if limit is None else min(self.spin_now, limit)
+        left = self.spun = self.spin_now if limit is None else min(self.spin_now, limit)
         paid = primitives.spin(self.words, word, target, min(left, SPIN_SLICE))
         while not paid and left > SPIN_SLICE:
             primitives.check_signals()
@@ -185,7 +209,10 @@ class Side:
         if paid:
             self.spin_now = min(self.spin_most, self.spin_now * 2)
         else:
-            self.spin_now = max(self.spin_most / 64, self.spin_now / 2)
+            self.spin_now = max(self.spin_most / 64, 0.0 if self.trying else self.spin_now / 2)
+        if self.trying:
+            self.trying = False
+            self.caution = self.caution // 2 if paid else min(2 * self.caution + 1, MOST_CAUTION)
         return paid
 
     def drain(self, semaphore: Semaphore) -> None:

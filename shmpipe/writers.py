@@ -31,7 +31,7 @@ from .segment import (
     WR_SLEEPERS,
     WR_WATCH,
 )
-from .waiting import SHORT, SHORT_SLEEP, Side
+from .waiting import SHORT, Side
 
 
 class WriterSide(Side):
@@ -186,8 +186,7 @@ class WriterSide(Side):
         The error of a closed end: a signal's handler has closed this one.
         """
         if kind == SHORT:
-            limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
-            outcome = self.write_wait.wait(limit)
+            outcome = self.sleep_short(self.write_wait, seconds)
         else:
             outcome = self.sleep_long(POLLOUT, seconds, others)
         return self.still_open(outcome)

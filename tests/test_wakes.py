@@ -16,6 +16,8 @@ import pytest
 
 import shmpipe
 from shmpipe.doorbell import Doorbell
+from shmpipe.primitives import WOKEN
+from shmpipe.segment import WPOS
 
 from .kinds import fill, page, pipe_of
 from .support import PAGE, eventually, run_child, run_thread
@@ -153,3 +155,40 @@ def test_writer_is_rung_for_without_cause_while_it_falls_asleep(
         writing.wait_asleep()
         assert read(PAGE)
         writing.join()
+
+
+def test_long_spins_are_tried_again_and_more_rarely_where_they_are_in_vain() -> None:
+    """Short ones alone never pay where something comes every few microseconds: that would be held
+    for proof that spinning does not.
+    """
+    r, w = shmpipe.Pipe(False, spin=0.5)
+    with r, w:
+        side = r._receiver.side  # type: ignore[union-attr]
+        shortest = side.spin_most / 64
+
+        def sleep_and_find_it_was_short() -> None:
+            side.read_wait.release()
+            assert side.sleep_short(side.read_wait, None) == WOKEN
+
+        def spin_in_vain() -> None:
+            assert not side.spin(WPOS, 1, 0.0)
+
+        def spin_with_success() -> None:
+            assert side.spin(WPOS, 0, None)
+
+        side.spin_now = shortest
+        for cheap in (1, 2, 4, 8):  # sleeps until the next try
+            for _ in range(cheap - 1):
+                sleep_and_find_it_was_short()
+                assert side.spin_now == shortest
+            sleep_and_find_it_was_short()
+            assert side.spin_now == side.spin_most
+            spin_in_vain()
+            assert side.spin_now == shortest  # at once, not by halves
+        for _ in range(16):
+            sleep_and_find_it_was_short()
+        assert side.spin_now == side.spin_most
+        spin_with_success()
+        assert side.spin_now == side.spin_most and side.caution == 7
+        spin_in_vain()  # not a trial any more
+        assert side.spin_now == side.spin_most / 2
