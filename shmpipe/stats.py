@@ -30,7 +30,9 @@ class PipeStats:
     """
 
     bytes_written: int
+    """Bytes that have gone in."""
     bytes_read: int
+    """Bytes that have come out."""
     writes: int
     """Calls of write() that wrote something."""
     reads: int
