@@ -284,6 +284,7 @@ class ReaderSide(Side):
         if not self.has_data():
             self.clear()
         if words[UNPLUG] != plug:
+            words[RD_STALE] = 1  # of the plug one token is left, while there is data  # step: plug-left
             self.bell.eat(plug)  # step: unplug-eat
             words[UNPLUG] = plug
 
@@ -292,6 +293,7 @@ class ReaderSide(Side):
         words = self.words
         plug = words[PLUG]
         if words[WR_LONG] and plug != words[UNPLUG]:
+            words[RD_STALE] = 1  # as in _unplug()  # no step: the data that is left is shown anyway
             self.bell.eat(plug)  # step: arrived-eat
             words[UNPLUG] = plug
 

@@ -32,6 +32,7 @@ from .segment import (
     WORD,
     WR_LENT,
     WR_TURN_BY,
+    WR_WANT,
     WRITES,
 )
 from .sending import Sender, broken_pipe, release
@@ -150,12 +151,12 @@ class SteppedSend:
             if free and ring.append(self._kind, self._pieces, self._size):
                 self._sent = True
                 words[WRITES] = (words[WRITES] + 1) & WORD
-            side.settle(False)
+            side.settle(False)  # step: stepped-settle
         finally:
-            lock.release()
+            lock.release()  # step: stepped-unlock (late)
             lock.leave()
         if self._sent:
-            side.wake_readers()
+            side.wake_readers()  # step: stepped-wake
         return self._sent
 
     def _begin_stream(self, now: float) -> bool:
@@ -168,14 +169,17 @@ class SteppedSend:
             return False
         # To wait, where the end shows writable, would be in vain; and what a dead sender has left
         # open is to be closed.
+        # step: stepped-ready (always)
         if not taker and not words[W_OPEN] and not self._sender.side.is_ready():
             return False
         turn = self._sender.turn
         turn.enter(now)
         self._has_turn = True
         turn.lent = weakref.ref(self)
-        words[WR_TURN_BY] = identity.token
-        words[WR_LENT] = 0  # a dead predecessor's
+        words[WR_TURN_BY] = identity.token  # step: stepped-turn
+        # A dead predecessor's: what is lent, and the space that it waited for.
+        words[WR_LENT] = 0
+        words[WR_WANT] = 0  # step: stepped-want
         return True
 
     def _send_part(self, now: float) -> bool:
@@ -188,11 +192,11 @@ class SteppedSend:
             broken = side.others_gone(True)
             if not broken:
                 put = self._put(ring)
-            side.settle(False)
+            side.settle(False)  # step: stepped-part-settle
         finally:
-            lock.release()
+            lock.release()  # step: stepped-part-unlock (late)
             lock.leave()
-        side.wake_readers()
+        side.wake_readers()  # step: stepped-part-wake
         if broken:
             raise broken_pipe()
         if not self._begun:
@@ -202,7 +206,7 @@ class SteppedSend:
     def _put(self, ring: ByteRing) -> bool:
         words = self._words
         if not self._begun:
-            close_stream(ring)  # a dead predecessor's
+            close_stream(ring)  # a dead predecessor's  # step: stepped-close-dead
             if ring.append(self._kind, self._pieces, self._size):
                 self._sent = True
                 words[WRITES] = (words[WRITES] + 1) & WORD
@@ -216,15 +220,16 @@ class SteppedSend:
         if count < (min(best, _LEAST) if ready else best):
             return False
         if not self._begun:
-            words[W_OPEN] = 1  # before there is anything to close
+            words[W_OPEN] = 1  # before there is anything to close  # step: stepped-open (late 3)
             self._begun = True
             begin = BEGIN_DATA if self._kind == DATA else BEGIN_OBJECT
             ring.append(begin, self._size.to_bytes(ALIGN, "little"), ALIGN)
         place = self._left.to_bytes(ALIGN, "little")
-        ring.append(PART, [place, *self._next(count)], ALIGN + count)
         self._left -= count
-        if not self._left:
-            words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
+        ring.append(PART, [place, *self._next(count)], ALIGN + count)
+        # Not before: whoever dies in between only leaves an idle ABORT.
+        if not self._left:  # step: stepped-end-open (early)
+            words[W_OPEN] = 0
             words[WRITES] = (words[WRITES] + 1) & WORD
             self._begun, self._sent = False, True
         return True
@@ -254,12 +259,12 @@ class SteppedSend:
         if not lock.enter_soon():
             return  # if the lock cannot be had, receivers find the stream without a sender
         try:
-            close_stream(sender.ring)
-            sender.side.settle(False)
+            close_stream(sender.ring)  # step: cancel-close
+            sender.side.settle(False)  # step: cancel-settle
         finally:
             lock.release()
             lock.leave()
-        sender.side.wake_readers()
+        sender.side.wake_readers()  # step: cancel-wake
 
     def _end(self) -> None:
         self._over = True
@@ -271,6 +276,7 @@ class SteppedSend:
         if self._has_turn and identity.token == self._token:
             turn = self._sender.turn
             turn.lent = None  # first: interrupted from here on, the turn is one left behind
-            self._words[WR_TURN_BY] = 0
+            # Before the turn goes: the next one's name must not be taken away.
+            self._words[WR_TURN_BY] = 0  # step: stepped-turn-over (late 2)
             self._has_turn = False
             turn.let_go()

@@ -106,14 +106,16 @@ class WriterSide(Side):
     def show_level(self) -> None:
         """Bring the socket's writability to what the policy says, if anybody may be watching."""
         words = self.words
-        # no step: it only saves plugging and opening
-        if self.is_ready():
-            if words[PLUG] != words[UNPLUG]:
-                self.bell.open()
-        elif words[WR_WATCH]:
-            self.plug()
-            if self.is_ready():  # step: level-look (never)
-                self.bell.open()
+        # no step: it only saves plugging
+        if words[WR_WATCH] and not self.is_ready():
+            # A plug shows in the readers' socket, too: as in tell(), none comes behind the last byte.
+            words[TELLS] |= 1  # step: plugging-first
+            primitives.fence()  # step: plugging-fence
+            if not self.is_ready():  # step: plugging-look (always)
+                self.plug()
+            words[TELLS] = (words[TELLS] + 1) & WORD  # step: plugged-last (early)
+        if words[PLUG] != words[UNPLUG] and self.is_ready():  # step: level-look (never)
+            self.bell.open()
 
     def settle(self, slept: bool) -> None:
         """After a write, done or not: what watchers and other sleepers have to be shown."""

@@ -19,6 +19,7 @@ from .pipes import PIPES
 from .reservations import RESERVATIONS
 from .scheduler import Limits
 from .search import Result, Search
+from .stepped import STEPPED
 from .timeouts import TIMEOUTS
 from .watching import WATCHED
 
@@ -35,6 +36,7 @@ ALL = [
     *LOSSES,
     *LOANS,
     *RESERVATIONS,
+    *STEPPED,
     *DUPLEX,
 ]
 SCENARIOS: dict[str, PipeScenario] = {scenario.name: scenario for scenario in ALL}
@@ -140,6 +142,23 @@ LIKELY = {
     "send-parts-unlock": ("death",),
     "recv-unlock": ("death-with-lock",),
     "writer-rearm": ("long-writer", "crowd", "two-writers"),
+    "plugging-first": ("watch-both",),
+    "plugging-fence": ("watch-both",),
+    "plugging-look": ("watch-both",),
+    "plugged-last": ("watch-both",),
+    "stepped-turn": ("slowly",),
+    "stepped-turn-over": ("beside-slowly",),
+    "stepped-settle": ("stepped-full",),
+    "stepped-part-settle": ("stepped-full",),
+    "stepped-unlock": ("death-of-stepped",),
+    "stepped-part-unlock": ("death-of-stepped",),
+    "stepped-open": ("death-of-stepped-for-good",),
+    "stepped-end-open": ("death-of-stepped-for-good",),
+    "stepped-close-dead": ("stepped-after-death",),
+    "cancel-close": ("stepped-cancelled",),
+    "cancel-wake": ("stepped-cancelled",),
+    "cancel-settle": ("cancel-watched",),
+    "stepping": ("stepped", "cancel"),
     "locking": ("seems-lost", "death-of-waiter", "take-over", "exclusion"),
     "ring": ("death-of-resizer", "resize"),
     "control": ("resize",),
