@@ -65,12 +65,28 @@ class Stepped(SteppedScenario):
 
 
 class SteppedSlowly(Stepped):
-    """The same in parts, and the receiver may think that they do not come on."""
+    """The sender is elsewhere for a while in the middle: the receiver finds it alive, and waits."""
 
-    limits = Limits(1, late=2)  # a short sleep, and a long one
+    limits = Limits(1)
+    strict = False
+    filled = b""
 
     def __init__(self) -> None:
         super().__init__("slowly", LONG)
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+
+        def send() -> None:
+            sending = writer.begin(LONG)
+            while not sending.step():
+                kernel.Clock.sleep(0.5)
+
+        self.add(run, writer, send)
+        self.add(run, reader, reader.receive)
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "R"), LONG)
 
 
 class SteppedToWatcher(SteppedScenario):
@@ -136,14 +152,41 @@ class SteppedBeside(SteppedScenario):
         same("received", sorted(result(run, "R")), sorted([LONG, self.content]))
 
 
-class SteppedBesideSlowly(SteppedBeside):
-    """The same, and the receiver may think that the parts do not come on."""
+class SteppedAndReserve(SteppedScenario):
+    """One process comes to the end of a message in steps, and sends another one, while a third one
+    is written in place: whose turn it is stays known.
+    """
 
-    limits = Limits(1, late=2)  # a short sleep, and a long one
+    name = "stepped-and-reserve"
+    limits = Limits(2)
     strict = False
 
-    def __init__(self) -> None:
-        super().__init__("slowly", OTHER)
+    def begin(self, run: Run) -> None:
+        self.reader, writer = self.ends()
+        beside, machine = self.world.writer("V"), self.world.machine
+        machine.setting_up = "W"
+        sending = writer.begin(LONG)
+        same("sent", sending.step(), False)
+        machine.setting_up = "R"
+        same("received", or_timeout(lambda: self.reader.receive(0.0)), "too late")
+        machine.setting_up = "nobody"
+
+        def send() -> None:
+            while not sending.step():
+                pass
+            writer.send(TINY)
+
+        def reserve() -> None:
+            with beside.reserve(len(HALF)) as view:
+                view.write(HALF)
+                kernel.Clock.sleep(0.1)
+
+        self.add(run, writer, send)
+        self.add(run, beside, reserve)
+
+    def promised(self, run: Run) -> None:
+        self.world.machine.setting_up = "R"  # which has kept the first parts
+        same("received", sorted(self.left(self.reader)), sorted([LONG, TINY, HALF]))
 
 
 class SteppedFull(SteppedScenario):
@@ -410,7 +453,7 @@ STEPPED: list[PipeScenario] = [
     SteppedTwice("in-parts", OTHER),
     SteppedBeside("whole", SMALL),
     SteppedBeside("in-parts", OTHER),
-    SteppedBesideSlowly(),
+    SteppedAndReserve(),
     SteppedFull("whole", FULL),
     SteppedFull("in-parts", LONG),
     SteppedGrown("whole", FULL),
