@@ -6,13 +6,22 @@ A blocking ``send()`` waits inside, under the writers' turn.  Here whoever calls
 * A message that fits is published whole, as by ``send()``.
 * One that does not fit while the end shows writable would wait in vain for a readiness that is
   there already.  So it is streamed from then on, in as many parts as the receiver makes space for,
-  however large it is.  (A message up to the write size never is: writable means that it fits.)
+  however large it is.  (Of up to the write size, with its header, it never is: writable means that
+  it fits.)
+* ``send()`` streams a message of more than half of the ring although there is space, so that both
+  sides copy at the same time (``Sender.goes_in_parts``).  Here it goes whole if it can: between two
+  parts the turn would be kept while the program is elsewhere; and as with a time limit, whole it
+  can be sent at once or not at all.
 * Nobody's turn is taken before there is something to stream: a program that has other things to do
   between two steps keeps nobody waiting for nothing.
 
 Between two steps of a stream the turn is held as by a loan (see ``lending``): the lock of the turn
 knows this object by a weak reference, and other calls of this thread that send get EBUSY.  If the
 process dies, or drops the object, the stream is closed by whoever comes next (see ``frames``).
+
+A step takes its locks with a deadline that has come: who holds one gets ONE_COPY to go on, and then
+the step is over, to be tried again.  A close by another thread ends it; in the middle of a stream
+that close gets BufferError, as where something is lent.
 """
 
 from __future__ import annotations
@@ -25,6 +34,7 @@ from typing import Any
 from . import identity
 from .bytering import ByteRing, aligned
 from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream, cut
+from .primitives import WOKEN
 from .segment import (
     ALIGN,
     PAGE_SHIFT,
@@ -94,8 +104,10 @@ class SteppedSend:
             if not self._begun:
                 self._give_back()
         except BaseException:
-            self._sender.side.recover(NOT)
-            self.cancel()
+            try:
+                self._sender.side.recover(NOT)
+            finally:
+                self.cancel()  # whatever else is wrong: the turn does not stay here
             raise
         return False
 
@@ -161,7 +173,7 @@ class SteppedSend:
 
     def _begin_stream(self, now: float) -> bool:
         """Take the turn if there is something to do with it; False: wait, or it has been sent."""
-        words = self._words
+        sender, words = self._sender, self._words
         taker = words[WR_TURN_BY]
         if taker and identity.is_alive(taker):
             return False
@@ -170,11 +182,12 @@ class SteppedSend:
         # To wait, where the end shows writable, would be in vain; and what a dead sender has left
         # open is to be closed.
         # step: stepped-ready (always)
-        if not taker and not words[W_OPEN] and not self._sender.side.is_ready():
+        if not taker and not words[W_OPEN] and not sender.side.is_ready():
             return False
-        turn = self._sender.turn
+        turn = sender.turn
         turn.enter(now)
         self._has_turn = True
+        sender.side.still_open(WOKEN)  # another thread may have closed it since step() looked
         turn.lent = weakref.ref(self)
         words[WR_TURN_BY] = identity.token  # step: stepped-turn
         # A dead predecessor's: what is lent, and the space that it waited for.

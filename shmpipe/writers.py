@@ -108,12 +108,12 @@ class WriterSide(Side):
         words = self.words
         # no step: it only saves plugging
         if words[WR_WATCH] and not self.is_ready():
-            # A plug shows in the readers' socket, too: as in tell(), none comes behind the last byte.
+            # A plug shows at the readers' end, too: as in tell(), none may come when all is taken.
             words[TELLS] |= 1  # step: plugging-first
             primitives.fence()  # step: plugging-fence
             if not self.is_ready():  # step: plugging-look (always)
                 self.plug()
-            words[TELLS] = (words[TELLS] + 1) & WORD  # step: plugged-last (early)
+            words[TELLS] = ((words[TELLS] | 1) + 1) & WORD  # step: plugged-last (early)
         if words[PLUG] != words[UNPLUG] and self.is_ready():  # step: level-look (never)
             self.bell.open()
 
@@ -145,7 +145,8 @@ class WriterSide(Side):
             if (there and words[RD_WATCH]) or (words[RD_LONG] and (there or anyway)):
                 words[R_WAKES] = (words[R_WAKES] + 1) & WORD
                 self.bell.ring(ticket)  # step: tell-watchers
-        words[TELLS] = (words[TELLS] + 1) & WORD  # step: told-last (early 2)
+        # (A reader that has waited for long enough has made it even already.)
+        words[TELLS] = ((words[TELLS] | 1) + 1) & WORD  # step: told-last (early 2)
 
     # --- without the lock ------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shmpipe import Connection, Pipe
+from shmpipe.segment import TELLS
 
 from .links import KiB, MiB
 from .support import Child, eventually, run_child, task_state
@@ -185,3 +186,35 @@ def test_stands_still_in_looking_for_the_dead() -> None:
         looking.join()
         sender.send_bytes(b"after", timeout=20)
         assert receiver.recv_bytes() == b"after"
+
+
+def stop_while_ringing(sender: Connection) -> None:
+    part: Any = sender._sender
+    part.side.bell.ring = lambda ticket: os.kill(os.getpid(), signal.SIGSTOP)
+    sender.send_bytes(b"message")
+
+
+@pytest.mark.parametrize("then", ["goes on", "is killed"])
+def test_who_stands_still_while_he_rings_is_waited_for_once(then: str) -> None:
+    """Not by every call that finds the ring empty."""
+    receiver, sender = Pipe(False)
+    with receiver, sender:
+        words = receiver._receiver.ring.view  # type: ignore[union-attr]
+        receiver.fileno()
+        child = run_child(stop_while_ringing, sender, close=[receiver])
+        eventually(lambda: is_stopped(child))
+        assert words[TELLS] & 1
+        assert receiver.recv_bytes(timeout=LIMIT) == b"message"
+        assert not words[TELLS] & 1  # which is what a call would wait for
+        for _ in range(100):
+            assert not receiver.poll()
+            assert receiver.try_recv_bytes() is None
+        if then == "goes on":
+            os.kill(child.pid, signal.SIGCONT)
+            child.join()
+        else:
+            child.kill()
+            eventually(lambda: not child.alive())
+        assert not words[TELLS] & 1
+        sender.send_bytes(b"next")
+        assert receiver.poll(20) and receiver.recv_bytes() == b"next"

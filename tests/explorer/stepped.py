@@ -190,7 +190,7 @@ class SteppedAndReserve(SteppedScenario):
 
 
 class SteppedFull(SteppedScenario):
-    """A message, or its first parts, fill the ring: those who watch are shown so, the sender too."""
+    """A message, or its first parts, fill the ring: all who watch are shown so."""
 
     limits = Limits(2)
 
@@ -262,7 +262,7 @@ class CloseAgainstStepped(SteppedScenario):
 
 
 class Cancelled(SteppedScenario):
-    """A message is given up in the middle: the receiver has nothing of it, and waits for the next."""
+    """A message is given up in the middle: the receiver drops it, and waits for the next."""
 
     name = "stepped-cancelled"
     limits = Limits(2)
