@@ -222,9 +222,10 @@ class WriterSide(Side):
         if not lock.enter_soon(STANDSTILL):
             # Somebody stands still with it.  Better a readiness too many than one that is missing.
             words = self.words
-            ticket = words[RD_RUNG] = words[RD_ARM]
+            # (Its steps are those of tell(); only who is stopped just then brings others here.)
+            ticket = words[RD_RUNG] = words[RD_ARM]  # no crash: as in tell()
             if words[RD_SLEEPERS]:
-                self.read_wait.release()
+                self.read_wait.release()  # no crash: as in tell()
             self.bell.ring(ticket)
             return
         try:

@@ -40,7 +40,7 @@ def stamp() -> Stamp:
 
 def _version() -> str:
     """The checkout's (the tools that run on copies of it do not import the package)."""
-    found = re.search(r'"(.+)"', (CHECKOUT / "shmpipe" / "_version.py").read_text())
+    found = re.search(r'^__version__ = "(.+)"', (CHECKOUT / "shmpipe" / "_version.py").read_text(), re.M)
     assert found is not None
     return found[1]
 

@@ -52,7 +52,7 @@ def test_stamp() -> None:
 
 def test_stamp_outside_of_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "shmpipe").mkdir()
-    (tmp_path / "shmpipe" / "_version.py").write_text('__version__ = "9.8"\n')
+    (tmp_path / "shmpipe" / "_version.py").write_text('"""The version."""\n\n__version__ = "9.8"\n')
     monkeypatch.setattr(figures, "CHECKOUT", tmp_path)
     made = figures.stamp()
     assert (made["version"], made["commit"]) == ("9.8", "unknown")

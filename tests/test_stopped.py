@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from shmpipe import Connection, Pipe
-from shmpipe.segment import TELLS
+from shmpipe.segment import PLUG, RD_ARM, TELLS
 
 from .links import KiB, MiB
 from .support import Child, eventually, run_child, task_state
@@ -218,3 +219,21 @@ def test_who_stands_still_while_he_rings_is_waited_for_once(then: str) -> None:
         assert not words[TELLS] & 1
         sender.send_bytes(b"next")
         assert receiver.poll(20) and receiver.recv_bytes() == b"next"
+
+
+def test_rings_although_somebody_stands_still_with_the_lock() -> None:
+    """Where a message was published before, and nobody has been told of it yet."""
+    receiver, sender = Pipe(False)
+    with receiver, sender:
+        reading: Any = receiver._receiver
+        writing: Any = sender._sender
+        words = reading.ring.view
+        descriptor = receiver.fileno()
+        sender.send_bytes(b"message")
+        words[RD_ARM] += 1
+        reading.side.bell.eat(words[PLUG], words[RD_ARM])
+        assert not select.select([descriptor], [], [], 0)[0]
+        with held(writing.lock):
+            writing.side.wake_readers()
+            assert select.select([descriptor], [], [], 0)[0]
+        assert receiver.recv_bytes() == b"message"
