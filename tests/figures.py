@@ -40,7 +40,8 @@ def stamp() -> Stamp:
 
 def _version() -> str:
     """The checkout's (the tools that run on copies of it do not import the package)."""
-    found = re.search(r'^__version__ = "(.+)"', (CHECKOUT / "shmpipe" / "_version.py").read_text(), re.M)
+    source = (CHECKOUT / "shmpipe" / "_version.py").read_text()
+    found = re.search(r'^__version__ = "(.+)"', source, re.MULTILINE)
     assert found is not None
     return found[1]
 
