@@ -335,7 +335,7 @@ class Connection(End):
         return arrays.LentArray(self, self._reading(), deadline_of(timeout))
 
     def recv_many(self, max: int | None = None, *, timeout: float | None = None) -> list[Any]:
-        """The next objects, in a list: waits for the first, takes the others that are there.
+        """The next objects, in a list: waits for the first, takes the others that are there whole.
 
         At most ``max``.  EOFError and TimeoutError as ``recv``, if there is not even one.
 
@@ -364,10 +364,13 @@ class Connection(End):
             raise
 
     def _another(self) -> Any:
-        """The next message, if it is there."""
+        """The next message, if it is there in one piece.
+
+        (Of one that comes in parts this process would keep the first, and nobody would know.)
+        """
         try:
-            return self._reading().receive(None, deadline_of(0.0))
-        except (TimeoutError, EOFError):
+            return self._reading().receive_whole(deadline_of(0.0))
+        except TimeoutError:
             return None
 
     def poll(self, timeout: float | None = 0.0) -> bool:

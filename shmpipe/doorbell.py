@@ -30,13 +30,14 @@ Rules, each with what would go wrong otherwise:
 3. A reader unplugs only up to the plug number it saw before it looked at the space, so a newer
    plug stays in.
 4. While data is left, a reader that eats plugs leaves one token, so that the ring stays readable
-   for every process that watches it.
-
+   for every process that watches it; and a note (RD_STALE) that this one goes with the last byte.
 5. Whoever selects and then receives must not be left there without a message.  So writers ring
    under their lock, one at a time, TELLS is odd while they do, and they look first whether there is
    data (still).  A reader that has emptied the ring waits until TELLS is even before it eats.
    (Fences: the writer has changed TELLS before it looks; the reader has moved its position before
-   it looks at TELLS.  So one sees the other.)  No token comes for bytes that have gone.
+   it looks at TELLS.  So one sees the other.)  No token comes for bytes that have gone.  Plugs show
+   at the readers' end, too, so where that is watched they are put in the same way: TELLS odd, look
+   whether there is too little space (still), plug, TELLS even.
 6. Whoever selects and then sends likewise: a reader takes the writers' lock to look at the space
    and eat the plug.  A writer that filled the ring in between would rely on the plug that is in.
 

@@ -5,6 +5,7 @@ from . cimport primitives
 from .primitives cimport Words
 from .waiting cimport Side
 
+cdef double NOT_AGAIN
 cdef uint64_t WORD
 cdef int LIMIT, PAGE_SHIFT, PLUG, POLICY, R_SLEEPS, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_STALE, RD_WATCH, TELLS
 cdef int RPOS, WPOS
@@ -13,6 +14,8 @@ cdef int WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES
 
 @cython.final
 cdef class ReaderSide(Side):
+    cdef public double in_vain
+
     @cython.locals(words=Words)
     cpdef arm(self, int kind, bint again)
     @cython.locals(count=uint64_t)

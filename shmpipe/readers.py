@@ -5,6 +5,8 @@ The protocol is described in ``waiting``, the tokens in ``doorbell``.
 
 from __future__ import annotations
 
+from math import inf
+
 from . import identity, primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
@@ -44,6 +46,8 @@ from .segment import (
 )
 from .waiting import SHORT, TELLING, Side
 
+NOT_AGAIN = 2.0  # seconds for which a standstill of the writers is not waited for once more
+
 
 class ReaderSide(Side):
     """The readers' side: sleeps for data, wakes writers."""
@@ -52,6 +56,7 @@ class ReaderSide(Side):
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.reader
         self.left_word = WR_LEFT
+        self.in_vain = -inf  # when the writers' lock was waited for in vain
         self.lock.sides.add(id(self), self)
 
     # --- under the lock --------------------------------------------------------------------------
@@ -107,27 +112,32 @@ class ReaderSide(Side):
     def _await_teller(self) -> None:
         """Wait for the writer who is ringing, maybe for what this side has taken already.
 
-        In vain if that one stands still, or if this is a signal's handler that has interrupted it.
+        In vain if that one stands still, or if this is a signal's handler that has interrupted it:
+        then what it rings for may be gone.  Later calls do not wait for the same one again.
         """
         words = self.words
         tells = words[TELLS]
         if not tells & 1 or primitives.spin(words, TELLS, tells + 1, TELLING):
             return
         lock = self._keep_writers_out()
+        words[TELLS] = (words[TELLS] + 1) & ~1 & WORD  # a dead one's, or one's that stands still
         if lock is not None:
-            words[TELLS] = (words[TELLS] + 1) & ~1 & WORD  # a dead one's
             lock.release()
             lock.leave()
 
     def _keep_writers_out(self) -> SideLock | None:
         """Beside this side's lock take that of the writers, in the order of ``enter_both()``.
 
-        None: somebody stands still with it, or this is a signal's handler that has interrupted a
-        call with it.
+        None: somebody stands still with it (which is found out once in a while, not several times
+        in a call), or this is a signal's handler that has interrupted a call with it.
         """
         lock: SideLock = self.locks.writer
-        if not lock.local._is_owned() and lock.enter_soon(STANDSTILL):
+        now = primitives.coarse_time()
+        if lock.local._is_owned() or now < self.in_vain + NOT_AGAIN:
+            return None
+        if lock.enter_soon(STANDSTILL):
             return lock
+        self.in_vain = now
         return None
 
     def settle(self, drained: bool, slept: bool) -> None:
@@ -283,6 +293,8 @@ class ReaderSide(Side):
         if not self.has_data():
             self.clear()
         if words[UNPLUG] != plug:
+            # While there is data, one token is left, which is to be eaten with the last byte.
+            words[RD_STALE] = 1  # step: plug-left
             self.bell.eat(plug)  # step: unplug-eat
             words[UNPLUG] = plug
 
@@ -291,6 +303,7 @@ class ReaderSide(Side):
         words = self.words
         plug = words[PLUG]
         if words[WR_LONG] and plug != words[UNPLUG]:
+            words[RD_STALE] = 1  # as in _unplug()  # no step: the data that is left is shown anyway
             self.bell.eat(plug)  # step: arrived-eat
             words[UNPLUG] = plug
 

@@ -86,6 +86,20 @@ class Receiver:
             self.side.recover(NOT)
             raise
 
+    def receive_whole(self, deadline: float | None) -> Any:
+        """As ``receive``, but None where no message lies in the ring in one piece.
+
+        So nothing is begun that would have to be kept for a later call.
+        """
+        try:
+            message = self._at_once(None, False, deadline, None)
+        except TimeoutError:
+            raise
+        except BaseException:
+            self.side.recover(NOT)
+            raise
+        return None if message is _STREAM else message
+
     def _receive(
         self, room: memoryview | None, deadline: float | None, most: int | None, slept: bool
     ) -> Any:

@@ -6,13 +6,22 @@ A blocking ``send()`` waits inside, under the writers' turn.  Here whoever calls
 * A message that fits is published whole, as by ``send()``.
 * One that does not fit while the end shows writable would wait in vain for a readiness that is
   there already.  So it is streamed from then on, in as many parts as the receiver makes space for,
-  however large it is.  (A message up to the write size never is: writable means that it fits.)
+  however large it is.  (Of up to the write size, with its header, it never is: writable means that
+  it fits.)
+* ``send()`` streams a message of more than half of the ring although there is space, so that both
+  sides copy at the same time (``Sender.goes_in_parts``).  Here it goes whole if it can: between two
+  parts the turn would be kept while the program is elsewhere; and as with a time limit, whole it
+  can be sent at once or not at all.
 * Nobody's turn is taken before there is something to stream: a program that has other things to do
   between two steps keeps nobody waiting for nothing.
 
 Between two steps of a stream the turn is held as by a loan (see ``lending``): the lock of the turn
 knows this object by a weak reference, and other calls of this thread that send get EBUSY.  If the
 process dies, or drops the object, the stream is closed by whoever comes next (see ``frames``).
+
+A step takes its locks with a deadline that has come: who holds one gets ONE_COPY to go on, and then
+the step is over, to be tried again.  A close by another thread ends it; in the middle of a stream
+that close gets BufferError, as where something is lent.
 """
 
 from __future__ import annotations
@@ -25,6 +34,7 @@ from typing import Any
 from . import identity
 from .bytering import ByteRing, aligned
 from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream, cut
+from .primitives import WOKEN
 from .segment import (
     ALIGN,
     PAGE_SHIFT,
@@ -32,6 +42,7 @@ from .segment import (
     WORD,
     WR_LENT,
     WR_TURN_BY,
+    WR_WANT,
     WRITES,
 )
 from .sending import Sender, broken_pipe, release
@@ -93,8 +104,10 @@ class SteppedSend:
             if not self._begun:
                 self._give_back()
         except BaseException:
-            self._sender.side.recover(NOT)
-            self.cancel()
+            try:
+                self._sender.side.recover(NOT)
+            finally:
+                self.cancel()  # whatever else is wrong: the turn does not stay here
             raise
         return False
 
@@ -150,17 +163,17 @@ class SteppedSend:
             if free and ring.append(self._kind, self._pieces, self._size):
                 self._sent = True
                 words[WRITES] = (words[WRITES] + 1) & WORD
-            side.settle(False)
+            side.settle(False)  # step: stepped-settle
         finally:
-            lock.release()
+            lock.release()  # step: stepped-unlock (late)
             lock.leave()
         if self._sent:
-            side.wake_readers()
+            side.wake_readers()  # step: stepped-wake
         return self._sent
 
     def _begin_stream(self, now: float) -> bool:
         """Take the turn if there is something to do with it; False: wait, or it has been sent."""
-        words = self._words
+        sender, words = self._sender, self._words
         taker = words[WR_TURN_BY]
         if taker and identity.is_alive(taker):
             return False
@@ -168,14 +181,18 @@ class SteppedSend:
             return False
         # To wait, where the end shows writable, would be in vain; and what a dead sender has left
         # open is to be closed.
-        if not taker and not words[W_OPEN] and not self._sender.side.is_ready():
+        # step: stepped-ready (always)
+        if not taker and not words[W_OPEN] and not sender.side.is_ready():
             return False
-        turn = self._sender.turn
+        turn = sender.turn
         turn.enter(now)
         self._has_turn = True
+        sender.side.still_open(WOKEN)  # another thread may have closed it since step() looked
         turn.lent = weakref.ref(self)
-        words[WR_TURN_BY] = identity.token
-        words[WR_LENT] = 0  # a dead predecessor's
+        words[WR_TURN_BY] = identity.token  # step: stepped-turn
+        # A dead predecessor's: what is lent, and the space that it waited for.
+        words[WR_LENT] = 0
+        words[WR_WANT] = 0  # step: stepped-want
         return True
 
     def _send_part(self, now: float) -> bool:
@@ -188,11 +205,11 @@ class SteppedSend:
             broken = side.others_gone(True)
             if not broken:
                 put = self._put(ring)
-            side.settle(False)
+            side.settle(False)  # step: stepped-part-settle
         finally:
-            lock.release()
+            lock.release()  # step: stepped-part-unlock (late)
             lock.leave()
-        side.wake_readers()
+        side.wake_readers()  # step: stepped-part-wake
         if broken:
             raise broken_pipe()
         if not self._begun:
@@ -202,7 +219,7 @@ class SteppedSend:
     def _put(self, ring: ByteRing) -> bool:
         words = self._words
         if not self._begun:
-            close_stream(ring)  # a dead predecessor's
+            close_stream(ring)  # a dead predecessor's  # step: stepped-close-dead
             if ring.append(self._kind, self._pieces, self._size):
                 self._sent = True
                 words[WRITES] = (words[WRITES] + 1) & WORD
@@ -216,15 +233,16 @@ class SteppedSend:
         if count < (min(best, _LEAST) if ready else best):
             return False
         if not self._begun:
-            words[W_OPEN] = 1  # before there is anything to close
+            words[W_OPEN] = 1  # before there is anything to close  # step: stepped-open (late 3)
             self._begun = True
             begin = BEGIN_DATA if self._kind == DATA else BEGIN_OBJECT
             ring.append(begin, self._size.to_bytes(ALIGN, "little"), ALIGN)
         place = self._left.to_bytes(ALIGN, "little")
-        ring.append(PART, [place, *self._next(count)], ALIGN + count)
         self._left -= count
-        if not self._left:
-            words[W_OPEN] = 0  # not before: whoever dies in between only leaves an idle ABORT
+        ring.append(PART, [place, *self._next(count)], ALIGN + count)
+        # Not before: whoever dies in between only leaves an idle ABORT.
+        if not self._left:  # step: stepped-end-open (early)
+            words[W_OPEN] = 0
             words[WRITES] = (words[WRITES] + 1) & WORD
             self._begun, self._sent = False, True
         return True
@@ -254,12 +272,12 @@ class SteppedSend:
         if not lock.enter_soon():
             return  # if the lock cannot be had, receivers find the stream without a sender
         try:
-            close_stream(sender.ring)
-            sender.side.settle(False)
+            close_stream(sender.ring)  # step: cancel-close
+            sender.side.settle(False)  # step: cancel-settle
         finally:
             lock.release()
             lock.leave()
-        sender.side.wake_readers()
+        sender.side.wake_readers()  # step: cancel-wake
 
     def _end(self) -> None:
         self._over = True
@@ -271,6 +289,7 @@ class SteppedSend:
         if self._has_turn and identity.token == self._token:
             turn = self._sender.turn
             turn.lent = None  # first: interrupted from here on, the turn is one left behind
-            self._words[WR_TURN_BY] = 0
+            # Before the turn goes: the next one's name must not be taken away.
+            self._words[WR_TURN_BY] = 0  # step: stepped-turn-over (late 2)
             self._has_turn = False
             turn.let_go()

@@ -106,14 +106,16 @@ class WriterSide(Side):
     def show_level(self) -> None:
         """Bring the socket's writability to what the policy says, if anybody may be watching."""
         words = self.words
-        # no step: it only saves plugging and opening
-        if self.is_ready():
-            if words[PLUG] != words[UNPLUG]:
-                self.bell.open()
-        elif words[WR_WATCH]:
-            self.plug()
-            if self.is_ready():  # step: level-look (never)
-                self.bell.open()
+        # no step: it only saves plugging
+        if words[WR_WATCH] and not self.is_ready():
+            # A plug shows at the readers' end, too: as in tell(), none may come when all is taken.
+            words[TELLS] |= 1  # step: plugging-first
+            primitives.fence()  # step: plugging-fence
+            if not self.is_ready():  # step: plugging-look (always)
+                self.plug()
+            words[TELLS] = ((words[TELLS] | 1) + 1) & WORD  # step: plugged-last (early)
+        if words[PLUG] != words[UNPLUG] and self.is_ready():  # step: level-look (never)
+            self.bell.open()
 
     def settle(self, slept: bool) -> None:
         """After a write, done or not: what watchers and other sleepers have to be shown."""
@@ -143,7 +145,8 @@ class WriterSide(Side):
             if (there and words[RD_WATCH]) or (words[RD_LONG] and (there or anyway)):
                 words[R_WAKES] = (words[R_WAKES] + 1) & WORD
                 self.bell.ring(ticket)  # step: tell-watchers
-        words[TELLS] = (words[TELLS] + 1) & WORD  # step: told-last (early 2)
+        # (A reader that has waited for long enough has made it even already.)
+        words[TELLS] = ((words[TELLS] | 1) + 1) & WORD  # step: told-last (early 2)
 
     # --- without the lock ------------------------------------------------------------------------
 
@@ -218,9 +221,10 @@ class WriterSide(Side):
         if not lock.enter_soon(STANDSTILL):
             # Somebody stands still with it.  Better a readiness too many than one that is missing.
             words = self.words
-            ticket = words[RD_RUNG] = words[RD_ARM]
+            # (Its steps are those of tell(); only who is stopped just then brings others here.)
+            ticket = words[RD_RUNG] = words[RD_ARM]  # no crash: as in tell()
             if words[RD_SLEEPERS]:
-                self.read_wait.release()
+                self.read_wait.release()  # no crash: as in tell()
             self.bell.ring(ticket)
             return
         try:

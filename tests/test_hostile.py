@@ -26,7 +26,7 @@ import shmpipe
 from shmpipe import Connection, Pipe, control, fcntl, identity, ioctl, objects, pipe, segment
 
 from .hostile import calls, forging, guards, peer, runner
-from .support import run_child
+from .support import Flag, run_child
 from .test_stopped import held
 
 PAGE = segment.PAGE
@@ -573,3 +573,36 @@ def test_guards_stand_on_both_sides() -> None:
 
 
 assert mmap.PAGESIZE == PAGE
+
+
+def keep_telling(sender: Connection, ready: Any) -> None:
+    """Hold the writers' lock, and say all the time that somebody is ringing."""
+    part: Any = sender._sender
+    words = words_of(sender)
+    part.lock.enter()
+    ready.set()
+    while True:
+        words[segment.TELLS] |= 1
+
+
+def test_who_says_that_he_rings_for_ever_is_waited_for_once_in_a_while() -> None:
+    """Not by every call, and not several times in one.  (With waiting it would take a minute.)"""
+    with one_way() as (receiver, sender), Flag() as ready:
+        receiver.fileno()
+        sender.send_bytes(b"message")
+        child = run_child(keep_telling, sender, ready, close=[receiver])
+        ready.wait()
+        side: Any = receiver._receiver.side  # type: ignore[union-attr]
+        waits = 0
+        before = side.in_vain
+        assert receiver.recv_bytes(timeout=LIMIT) == b"message"
+        until = time.monotonic() + 1
+        calls_made = 0
+        while time.monotonic() < until:
+            assert not receiver.poll()
+            assert receiver.try_recv_bytes() is None
+            calls_made += 1
+            waits += side.in_vain != before
+            before = side.in_vain
+        assert calls_made > 3 and waits <= 2
+        child.kill()

@@ -42,6 +42,30 @@ def copy_of(end: Connection) -> Connection:
         return copy
 
 
+# ---------------------------------------------------------------- what is not begun
+
+
+def take_what_is_there(receiver: Connection) -> list[Any]:
+    return receiver.recv_many()
+
+
+@pytest.mark.parametrize("whole", [1, 3])
+def test_recv_many_begins_nothing_that_it_cannot_return(whole: int) -> None:
+    """Nobody would have known that there is a part to go on with, and it would go with a process
+    that forks, hands its end over, or ends.
+    """
+    receiver, sender = Pipe(False, size=RING)
+    with receiver, sender:
+        for number in range(whole):
+            sender.send(number)
+        sending = run_thread(sender.send_bytes, bytes(4 * RING))
+        eventually(lambda: sender.stats().bytes_written > RING // 2)
+        assert run_child(take_what_is_there, receiver, close=[sender]).join() == [*range(whole)]
+        assert receiver.recv_bytes(timeout=20) == bytes(4 * RING)
+        sending.join()
+        assert receiver.stats().frames_dropped == 0
+
+
 # ---------------------------------------------------------------- after a fork
 
 

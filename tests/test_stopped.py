@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from shmpipe import Connection, Pipe
+from shmpipe.segment import PLUG, RD_ARM, TELLS
 
 from .links import KiB, MiB
 from .support import Child, eventually, run_child, task_state
@@ -185,3 +187,53 @@ def test_stands_still_in_looking_for_the_dead() -> None:
         looking.join()
         sender.send_bytes(b"after", timeout=20)
         assert receiver.recv_bytes() == b"after"
+
+
+def stop_while_ringing(sender: Connection) -> None:
+    part: Any = sender._sender
+    part.side.bell.ring = lambda ticket: os.kill(os.getpid(), signal.SIGSTOP)
+    sender.send_bytes(b"message")
+
+
+@pytest.mark.parametrize("then", ["goes on", "is killed"])
+def test_who_stands_still_while_he_rings_is_waited_for_once(then: str) -> None:
+    """Not by every call that finds the ring empty."""
+    receiver, sender = Pipe(False)
+    with receiver, sender:
+        words = receiver._receiver.ring.view  # type: ignore[union-attr]
+        receiver.fileno()
+        child = run_child(stop_while_ringing, sender, close=[receiver])
+        eventually(lambda: is_stopped(child))
+        assert words[TELLS] & 1
+        assert receiver.recv_bytes(timeout=LIMIT) == b"message"
+        assert not words[TELLS] & 1  # which is what a call would wait for
+        for _ in range(100):
+            assert not receiver.poll()
+            assert receiver.try_recv_bytes() is None
+        if then == "goes on":
+            os.kill(child.pid, signal.SIGCONT)
+            child.join()
+        else:
+            child.kill()
+            eventually(lambda: not child.alive())
+        assert not words[TELLS] & 1
+        sender.send_bytes(b"next")
+        assert receiver.poll(20) and receiver.recv_bytes() == b"next"
+
+
+def test_rings_although_somebody_stands_still_with_the_lock() -> None:
+    """Where a message was published before, and nobody has been told of it yet."""
+    receiver, sender = Pipe(False)
+    with receiver, sender:
+        reading: Any = receiver._receiver
+        writing: Any = sender._sender
+        words = reading.ring.view
+        descriptor = receiver.fileno()
+        sender.send_bytes(b"message")
+        words[RD_ARM] += 1
+        reading.side.bell.eat(words[PLUG], words[RD_ARM])
+        assert not select.select([descriptor], [], [], 0)[0]
+        with held(writing.lock):
+            writing.side.wake_readers()
+            assert select.select([descriptor], [], [], 0)[0]
+        assert receiver.recv_bytes() == b"message"

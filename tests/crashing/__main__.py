@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.figures import stamp
+
 from . import copies, page
 from .command import at_random, every_step, walk
 
@@ -46,7 +48,7 @@ def main() -> int:
     options.seed = options.seed or secrets.token_hex(4)
     print(f"seed {options.seed}", file=sys.stderr)
     found = [figures_of(engine, options) for engine in options.engine or copies.ENGINES]
-    figures = {"engines": found}
+    figures = {"made": stamp(), "engines": found}
     print(json.dumps(figures, indent=2))
     if options.write:
         page.write(figures, Path(options.write))

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-_BEGIN, _END = "<!-- figures -->", "<!-- end of figures -->"
+from tests.figures import BEGIN, END, made_lines, shown
+
 _ROWS = (
     ("runs", lambda one: f"{one['runs']:,}"),
     ("killed with SIGKILL", lambda one: f"{one['kills']:,}"),
@@ -27,18 +28,16 @@ def table(figures: dict[str, Any]) -> str:
     lines = ["| | " + " | ".join(one["engine"] for one in engines) + " |"]
     lines.append("|---|" + "---|" * len(engines))
     lines += [f"| {name} | " + " | ".join(map(tell, engines)) + " |" for name, tell in _ROWS]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", made_lines([figures["made"]])])
 
 
 def table_in(page: str) -> str:
     """The table that a page shows."""
-    return page.partition(_BEGIN)[2].partition(_END)[0].strip()
+    return page.partition(BEGIN)[2].partition(END)[0].strip()
 
 
 def write(figures: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps(figures, indent=2) + "\n")
     page = path.with_suffix(".md")
     if page.exists():
-        text = page.read_text()
-        before, behind = text.partition(_BEGIN)[0], text.partition(_END)[2]
-        page.write_text(f"{before}{_BEGIN}\n{table(figures)}\n{_END}{behind}")
+        page.write_text(shown(page.read_text(), table(figures)))

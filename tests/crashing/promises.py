@@ -11,8 +11,8 @@ from shmpipe.segment import DROPPED, RPOS, WPOS
 from .actors import LATE, Process, Run
 
 # Steps at which a message in parts is begun, and has come to its end.
-_OPENS = {"begin-open", "stepping._put.W_OPEN"}
-_ENDS = {"end-open", "stepping._put.W_OPEN-2"}
+_OPENS = {"begin-open", "stepped-open"}
+_ENDS = {"end-open", "stepping._put.W_OPEN"}
 
 
 class Broken(Exception):

@@ -9,6 +9,7 @@ tools/explore --scenario NAME        one of them (with --preemptions N, or "all"
 tools/explore --scenario NAME --replay SCHEDULE
                                      one schedule, as a readable interleaving
 tools/explore --mutants [NAME ...]   look for a search that catches each mutant
+tools/explore --check-mutants        each mutant once more, with the search known to catch it
 tools/explore --list                 names of scenarios and mutants
 """
 
@@ -50,6 +51,7 @@ def main() -> int:
     parser.add_argument("--replay", metavar="SCHEDULE")
     parser.add_argument("--mutant", metavar="NAME", help="with one of the steps changed")
     parser.add_argument("--mutants", nargs="*", metavar="NAME")
+    parser.add_argument("--check-mutants", action="store_true")
     parser.add_argument("--seconds", type=float, default=120, help="for each mutant")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
@@ -61,6 +63,8 @@ def main() -> int:
         return 0
     if options.mutants is not None:
         return hunt_all(options.mutants, options.seconds)
+    if options.check_mutants:
+        return check_all()
     with contextlib.ExitStack() as stack:
         if options.mutant:
             chosen = next(mutant for mutant in mutants() if mutant.name == options.mutant)
@@ -125,6 +129,16 @@ def hunt_all(names: list[str], seconds: float) -> int:
             print(f"{text}: {how.failure}", flush=True)
         hunting.write_caught(found)
     print(f"{len(found)} caught, not caught: {', '.join(missed) or 'none'}")
+    return 1 if missed else 0
+
+
+def check_all() -> int:
+    missed = []
+    for mutant, how in hunting.known(mutants()):
+        if how is None or hunting.fails_with(mutant, how).failure is None:
+            missed.append(mutant.name)
+            print(f"{mutant}: NOT CAUGHT", flush=True)
+    print(f"{len(mutants())} mutants, not caught: {', '.join(missed) or 'none'}")
     return 1 if missed else 0
 
 

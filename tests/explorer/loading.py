@@ -47,6 +47,7 @@ MODULES = (
     "collecting",
     "receiving",
     "lending",
+    "stepping",
 )
 
 
@@ -100,7 +101,8 @@ def _load() -> types.SimpleNamespace:
         module.os = kernel.Os(module.os)
     found.places.PLACES = 4
     found.lending.Window = views.Window
-    del found.lending.Loan.__del__  # the garbage collector is not a task
+    # The garbage collector is not a task.
+    del found.lending.Loan.__del__, found.stepping.SteppedSend.__del__
     # What only makes runs longer: one nap is enough before the dead are looked for.
     found.locking._FIRST_NAP = found.locking._LONGEST_NAP = found.locking.PATIENCE
     return found

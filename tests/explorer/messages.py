@@ -7,7 +7,7 @@ from errno import EBADF
 from typing import Any
 
 from . import kernel
-from .base import POLLIN, PipeScenario, page, result, same, shorter
+from .base import POLLIN, POLLOUT, PipeScenario, page, result, same, shorter
 from .memory import Failure, Op
 from .scheduler import Limits, Run
 from .world import PAGE, End, segment
@@ -225,6 +225,29 @@ class WatchAndReceive(MessageScenario):
         same("readiness of an empty ring", self.readers[0].ready(POLLIN), False)
 
 
+class WatchBoth(MessageScenario):
+    """Both ends are watched; messages fill the ring, which their sender shows, and are received
+    meanwhile: nothing of that shows at the receiver's end.
+    """
+
+    limits = Limits(2)
+
+    def __init__(self, count: int) -> None:
+        self.name, self.pages = f"watch-both-messages-{count}", count
+
+    def begin(self, run: Run) -> None:
+        self.reader, self.writer = self.ends()
+        self.reader.watch()
+        self.writer.watch()
+        self.add(run, self.reader, lambda: [self.reader.receive() for _ in range(self.pages)])
+        self.add(run, self.writer, lambda: [self.writer.send(FULL) for _ in range(self.pages)])
+
+    def promised(self, run: Run) -> None:
+        same("received", result(run, "R"), [FULL] * self.pages)
+        same("readiness of an empty ring", self.reader.ready(POLLIN), False)
+        same("readiness for a message", self.writer.ready(POLLOUT), True)
+
+
 class PollBeside(MessageScenario):
     """poll() of one receiver has the wake, and leaves the message to another one."""
 
@@ -371,6 +394,8 @@ FRAMES: list[PipeScenario] = [
     WatchAndReceive("R", [SMALL, HALF]),
     # (With data there before, the watcher's own eventfd may show what another process has taken.)
     WatchAndReceive("RS", [SMALL, HALF], early=True),
+    WatchBoth(1),
+    WatchBoth(2),
     PollBeside(),
     CloseAgainstSend(),
     CloseOfTwo(),

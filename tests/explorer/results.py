@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.figures import made_lines, stamp
+
 from . import hunting
 from .base import PipeScenario
 from .mutants import mutants
@@ -70,7 +72,11 @@ class Record:
         self.scenarios: dict[str, Any] = {}
         if path and only and path.exists():
             self.scenarios = json.loads(path.read_text())["scenarios"]
+        made = [stamp()]
+        if self.scenarios:
+            made = json.loads(path.read_text())["made"] + made  # type: ignore[union-attr]
         self.content: dict[str, Any] = {
+            "made": made,
             "mutants": len(known),
             "caught": sum(how is not None for how in known),
         }
@@ -107,6 +113,8 @@ def table(record: dict[str, Any]) -> str:
         f"{len(record['scenarios'])} scenarios, {total:,} schedules; {whole} of the scenarios were "
         f"searched to the end of their limits. {record['caught']} of {record['mutants']} mutants "
         "are caught.",
+        "",
+        made_lines(record["made"]),
     ]
     return "\n".join(rows) + "\n"
 

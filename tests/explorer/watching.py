@@ -119,6 +119,28 @@ class WatchFull(PipeScenario):
         same("readiness of a full pipe", self.writer.ready(POLLOUT), False)
 
 
+class WatchBoth(PipeScenario):
+    """Both ends are watched; a write fills the pipe, and shows that, while it is read empty."""
+
+    limits = Limits(2)
+
+    def __init__(self, policy: str, pages: int = 1) -> None:
+        self.policy, self.pages = policy, pages
+        self.name = f"watch-both-{policy}-{pages}"
+
+    def begin(self, run: Run) -> None:
+        self.reader, self.writer = self.ends()
+        self.reader.watch()
+        self.writer.watch()
+        whole = b"".join(page("abcd"[at]) for at in range(self.pages))
+        self.add(run, self.reader, lambda: [self.reader.read(PAGE) for _ in range(self.pages)])
+        self.add(run, self.writer, lambda: self.writer.write(whole))
+
+    def promised(self, run: Run) -> None:
+        same("readiness of an empty pipe", self.reader.ready(POLLIN), False)
+        same("readiness for a write", self.writer.ready(POLLOUT), True)
+
+
 class WatchResized(PipeScenario):
     """Somebody makes a full ring larger: those who watch for space are shown it."""
 
@@ -142,6 +164,8 @@ WATCHED: list[PipeScenario] = [
     *(WatchSpace(policy) for policy in POLICIES),
     *(WatchSpace(policy, 2) for policy in ("write-size", "edge-half", "half")),
     WatchFull(),
+    WatchBoth("write-size"),
+    *(WatchBoth(policy, 2) for policy in POLICIES),
     WatchResized("reader"),
     WatchResized("writer"),
 ]

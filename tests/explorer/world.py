@@ -247,6 +247,11 @@ class End:
     def reserve(self, size: int) -> Any:
         return code.lending.Reserved(_Open(), self.sender, size, None)
 
+    def begin(self, data: bytes) -> Any:
+        """To send it in steps."""
+        kind = code.frames.DATA
+        return code.stepping.SteppedSend(_Open(), self.sender, kind, data, len(data))
+
     def receive_all(self) -> list[Any]:
         got = []
         while True:

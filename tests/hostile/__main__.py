@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import shmpipe
+from tests.figures import stamp
 
 from . import runner, victim
 from .victim import Figures
@@ -69,6 +70,7 @@ def main() -> int:
         "python": platform.python_version(),
         "asan": options.asan,
         "first_seed": options.seed,
+        "made": stamp(),
     }
     bad = False
     for together in (False, True):

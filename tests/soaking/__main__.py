@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import shmpipe
+from tests.figures import added, stamp
 from tests.watchdog import descendants, describe
 
 from .director import LIMIT, Failure, Round
@@ -96,13 +97,10 @@ def main() -> int:
 
 
 def store(path: Path, figures: Counter[str]) -> None:
-    """Add the figures of a run to those of earlier ones on this engine."""
+    """Add the figures of a run to those of earlier ones."""
     stored = json.loads(path.read_text()) if path.exists() else {}
-    total = Counter(stored.get(shmpipe.engine, {}))
-    total.update(figures)
-    total["runs"] += 1
-    stored[shmpipe.engine] = dict(sorted(total.items()))
-    path.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
+    added(stored, shmpipe.engine, figures, stamp())
+    path.write_text(json.dumps(stored, indent=1) + "\n")
 
 
 def undisturbed(made: Plan, fault: str) -> Plan:

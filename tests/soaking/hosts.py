@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import multiprocessing
 import os
 import random
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from multiprocessing import resource_sharer
 from typing import Any
 
@@ -49,6 +51,11 @@ def _unraisable(what: Any) -> None:
     if not isinstance(what.exc_value, Interrupted):
         sys.__unraisablehook__(what)
         os._exit(1)
+
+
+def _mapped() -> list[str]:
+    with open("/proc/self/maps") as maps:
+        return [line for line in maps if "memfd:shmpipe" in line]
 
 
 class Host:
@@ -126,10 +133,15 @@ class Host:
     def _look_what_is_left(self) -> None:
         if self.starved:
             return  # no descriptor to look with
-        with open("/proc/self/maps") as maps:
-            left = [line for line in maps if "memfd:shmpipe" in line]
+        left = _mapped()
         if left:
-            raise AssertionError(f"still mapped after close(): {left}")
+            ours = (type(thing) for thing in gc.get_objects())
+            living = Counter(kind.__name__ for kind in ours if "shmpipe" in kind.__module__)
+            gc.collect()
+            raise AssertionError(
+                f"still mapped after close(): {left}; there are {living}; behind a collection of "
+                f"garbage {_mapped()}"
+            )
 
     def play(self, role: int, alarm: Alarm) -> None:
         side = self.plan.is_sender(role)
