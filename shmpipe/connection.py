@@ -261,6 +261,13 @@ class Connection(End):
         """
         receiver = self._reading()
         deadline = None if timeout is None else deadline_of(timeout)
+        if type(buf) is bytearray and offset == 0 and timeout is None:
+            # Without a view, which would cost more than a small message does.
+            message = receiver.receive_whole(buf, None)
+            if type(message) is int:
+                return message
+            if message is not None:
+                return _put(message, buf)
         whole = room = target(buf)
         try:
             if offset != 0:
@@ -272,13 +279,12 @@ class Connection(End):
             message = receiver.receive(None if whole.readonly else room, deadline)
             if type(message) is int:
                 return message
-            message = plain(message)
-            if len(message) > len(room):
-                raise BufferTooShort(message)
             if whole.readonly:
+                message = plain(message)
+                if len(message) > len(room):
+                    raise BufferTooShort(message)
                 raise TypeError("a contiguous read-write bytes-like object is required")
-            room[: len(message)] = message
-            return len(message)
+            return _put(message, room)
         finally:
             room.release()
             whole.release()
@@ -369,7 +375,7 @@ class Connection(End):
         (Of one that comes in parts this process would keep the first, and nobody would know.)
         """
         try:
-            return self._reading().receive_whole(deadline_of(0.0))
+            return self._reading().receive_whole(None, deadline_of(0.0))
         except TimeoutError:
             return None
 
@@ -406,6 +412,15 @@ class Connection(End):
             self._writable,
             self._spin,
         )
+
+
+def _put(message: Any, room: bytearray | memoryview) -> int:
+    """Move a message that was received elsewhere into ``room``; returns its length."""
+    message = plain(message)
+    if len(message) > len(room):
+        raise BufferTooShort(message)
+    room[: len(message)] = message
+    return len(message)
 
 
 # --- making and remaking -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ cdef class Receiver:
     cdef public object window
 
     cpdef receive(self, object room, object deadline, object most=*, bint slept=*)
-    cpdef receive_whole(self, object deadline)
+    cpdef receive_whole(self, object room, object deadline)
     cdef _receive(self, object room, object deadline, object most, bint slept)
     @cython.locals(
         side=ReaderSide, ring=ByteRing, words=Words, lock=SideLock, before=uint64_t

@@ -86,13 +86,15 @@ class Receiver:
             self.side.recover(NOT)
             raise
 
-    def receive_whole(self, deadline: float | None) -> Any:
+    def receive_whole(self, room: Any, deadline: float | None) -> Any:
         """As ``receive``, but None where no message lies in the ring in one piece.
+
+        ``room`` may be a bytearray, too.
 
         So nothing is begun that would have to be kept for a later call.
         """
         try:
-            message = self._at_once(None, False, deadline, None)
+            message = self._at_once(room, False, deadline, None)
         except TimeoutError:
             raise
         except BaseException:
