@@ -73,6 +73,7 @@ class Record:
         if path and only and path.exists():
             self.scenarios = json.loads(path.read_text())["scenarios"]
         made = [stamp()]
+        self.commit = made[0]["commit"]
         if self.scenarios:
             made = json.loads(path.read_text())["made"] + made  # type: ignore[union-attr]
         self.content: dict[str, Any] = {
@@ -83,7 +84,7 @@ class Record:
 
     def add(self, name: str, found: dict[str, Any]) -> None:
         self.failed |= "failure" in found
-        self.scenarios[name] = found
+        self.scenarios[name] = {"commit": self.commit, **found}
         self.content["scenarios"] = {
             known: self.scenarios[known] for known in hunting.SCENARIOS if known in self.scenarios
         }
@@ -94,8 +95,8 @@ class Record:
 def table(record: dict[str, Any]) -> str:
     """The record in Markdown."""
     rows = [
-        "| scenario | searched to the end | schedules | tried beyond | schedules |",
-        "|---|---|---:|---|---:|",
+        "| scenario | commit | searched to the end | schedules | tried beyond | schedules |",
+        "|---|---|---|---:|---|---:|",
     ]
     for name, found in record["scenarios"].items():
         whole = [one for one in found["searches"] if one["to the end"]]
@@ -105,7 +106,7 @@ def table(record: dict[str, Any]) -> str:
             for one in searches:
                 cells += [_bound(one["pre-emptions"]), f"{one['schedules']:,}"]
             cells += [] if searches else ["", ""]
-        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+        rows.append(f"| {name} | {found['commit']} | " + " | ".join(cells) + " |")
     total = sum(one["schedules"] for f in record["scenarios"].values() for one in f["searches"])
     whole = sum(f["searches"][-1]["to the end"] for f in record["scenarios"].values())
     rows += [
