@@ -261,13 +261,15 @@ class Leaving(Messages):
     sizes = (20_000, 12_000)
 
     def read(self, hand: Hand) -> None:
-        try:
-            took(hand, hand.timed(hand.ends["end"].recv_bytes, timeout=0.03))
-        except TimeoutError:
-            hand.log("enough")
-            return
-        except EOFError:
-            pass
+        for _ in range(10):
+            try:
+                took(hand, hand.timed(hand.ends["end"].recv_bytes, timeout=0.03))
+            except TimeoutError as error:
+                if hasattr(error, "kept"):
+                    hand.log("enough")
+                    return
+            except EOFError:
+                break
         super().read(hand)
 
 
