@@ -68,8 +68,8 @@ def receive(
     EOFError, TimeoutError as ``Receiver.receive``.  TypeError, ValueError: it is something else, or
     does not fit ``out``; it stays.
     """
-    if out is not None:
-        _check_out(out)
+    # As an array and nothing else: a matrix, say, does not become flat.
+    given, out = out, None if out is None else _checked_out(out)
 
     def only(message: Any) -> None:
         layout = checked(message)
@@ -88,14 +88,17 @@ def receive(
         return array
     if array is not out:
         out[...] = array
-    return out
+    return given  # type: ignore[return-value]
 
 
-def _check_out(out: Any) -> None:
+def _checked_out(out: Any) -> Array:
     if not isinstance(out, numpy.ndarray):
         raise TypeError(f"out must be a NumPy array, not {type(out).__name__}")
     if not out.flags.writeable:
         raise ValueError("out is read-only")
+    if isinstance(out, numpy.ma.MaskedArray):
+        raise TypeError("out is a masked array, which is two: receive into its data")
+    return out.view(numpy.ndarray)
 
 
 class ArrayMessage(Message):

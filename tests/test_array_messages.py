@@ -809,3 +809,19 @@ sender.send_array([1])
 assert "numpy" in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("rows", [2, 4000])
+def test_out_of_a_subclass(rows: int) -> None:
+    """A matrix does not become flat: a message larger than the pipe stayed half received."""
+    sent = numpy.arange(rows * 250, dtype=float).reshape(rows, 250)
+    receiver, sender = Pipe(False, size=1 << 16)
+    with receiver, sender:
+        child = run_child(sender.send_array, sent, close=[receiver])
+        masked = numpy.ma.zeros(sent.shape)
+        with pytest.raises(TypeError, match="masked"):
+            receiver.recv_array(masked, timeout=10)
+        out = numpy.matrix(numpy.zeros(sent.shape))
+        assert receiver.recv_array(out, timeout=10) is out
+        assert (numpy.asarray(out) == sent).all()
+        child.join()
