@@ -326,21 +326,21 @@ def test_a_killed_sender_wants_no_space() -> None:
 # ---------------------------------------------------------------- select, then receive
 
 
-def write_when_told(w: Any, told: Any, data: bytes, rounds: int) -> None:
+def put_when_told(put: Callable[[bytes], Any], told: Any, data: bytes, rounds: int) -> None:
     for _ in range(rounds):
-        w.write(data)
+        put(data)
         assert told.read(1)
 
 
-@both_kinds
-@pytest.mark.parametrize("size", [1, PAGE])
-def test_a_read_that_took_all_leaves_no_readiness(kind: str, size: int) -> None:
-    """Whoever selected, and then read, would be left there: the writer had rung for the bytes when
-    a reader that was not asleep had taken them.  (Some of these rounds did that.)
+def readiness_left(
+    r: Any, w: Any, put: Any, take: Callable[[], int], size: int, rounds: int
+) -> int:
+    """How often the reading end is shown ready although all that was put has been taken.
+
+    (Before writers looked once more before they rang, some of these rounds did that.)
     """
-    rounds = 1500
-    with pipe_of(kind) as (r, w), pipe_of("kernel") as (told, tell):
-        child = run_child(write_when_told, w, told, b"x" * size, rounds)
+    with pipe_of("kernel") as (told, tell):
+        child = run_child(put_when_told, put, told, b"x" * size, rounds)
         w.close()
         poller = select.poll()  # (fileno() itself would take a readiness too many back)
         poller.register(r, select.POLLIN)
@@ -348,17 +348,21 @@ def test_a_read_that_took_all_leaves_no_readiness(kind: str, size: int) -> None:
         for _ in range(rounds):
             got = 0
             while got < size:
-                got += len(r.read(PAGE))
+                got += take()
             left += bool(poller.poll(0.1))
             tell.write(b"x")
         child.join()
-        assert left == 0
+    return left
 
 
-def send_when_told(w: Any, told: Any, data: bytes, rounds: int) -> None:
-    for _ in range(rounds):
-        w.send_bytes(data)
-        assert told.read(1)
+@both_kinds
+@pytest.mark.parametrize("size", [1, PAGE])
+def test_a_read_that_took_all_leaves_no_readiness(kind: str, size: int) -> None:
+    """Whoever selected, and then read, would be left there: the writer had rung for the bytes when
+    a reader that was not asleep had taken them.
+    """
+    with pipe_of(kind) as (r, w):
+        assert readiness_left(r, w, w.write, lambda: len(r.read(PAGE)), size, 1500) == 0
 
 
 @pytest.mark.parametrize("size", [1, 1 << 16, 1 << 20])
@@ -366,17 +370,13 @@ def test_a_receive_that_took_all_leaves_no_readiness(size: int) -> None:
     """As above.  An executor's manager receives when multiprocessing.connection.wait() says so, and
     nobody sent it anything: the wake for the next task was in another pipe.
     """
-    rounds = 1500 if size < 1 << 20 else 200
     r, w = shmpipe.Pipe(False, size=1 << 20)
-    with r, w, pipe_of("kernel") as (told, tell):
-        child = run_child(send_when_told, w, told, b"x" * size, rounds)
-        w.close()
-        poller = select.poll()  # (fileno() itself would take a readiness too many back)
-        poller.register(r, select.POLLIN)
-        left = 0
-        for _ in range(rounds):
-            assert len(r.recv_bytes()) == size
-            left += bool(poller.poll(0.1))
-            tell.write(b"x")
-        child.join()
-        assert left == 0
+
+    def take() -> int:
+        data = r.recv_bytes()
+        assert len(data) == size
+        return len(data)
+
+    with r, w:
+        rounds = 1500 if size < 1 << 20 else 200
+        assert readiness_left(r, w, w.send_bytes, take, size, rounds) == 0
