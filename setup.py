@@ -26,6 +26,7 @@ MODULES = (
     "doorbell",
     "ends",
     "filelock",
+    "following",
     "frames",
     "halves",
     "identity",

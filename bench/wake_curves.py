@@ -29,7 +29,7 @@ from .flows import Flow, Point
 STREAM_SIZES = (1 << 14, 1 << 16, 1 << 20)
 UNEQUAL_SIZE = 1 << 16
 WORKS = ((2e-6, 20e-6), (10e-6, 10e-6), (20e-6, 2e-6))  # seconds for each message
-CONNECTION_SIZE = 2 << 20  # the default of Pipe()
+CONNECTION_SIZE = 2 << 20
 CONNECTION_MESSAGES = (1 << 12, 1 << 16)
 CONNECTION_WORK = 20e-6
 

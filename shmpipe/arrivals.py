@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .descriptors import Descriptor
+from .following import PATIENT
 from .frames import remaining
 from .primitives import TIMED_OUT
 from .readers import ReaderSide
@@ -19,13 +20,12 @@ def wait_for_data(side: ReaderSide, deadline: float | None) -> bool:
     if side.has_data():  # no step: it only saves the lock
         return True
     limit = remaining(deadline)
-    if (
-        side.spin_now > 0
-        and (limit is None or limit > 0)
-        and side.spin(WPOS, words[RPOS] + 1, limit)
-    ):
-        words[R_SPINS] = (words[R_SPINS] + 1) & WORD
-        return True
+    if side.spin_now > 0 and (limit is None or limit > 0):
+        if limit is None or limit > PATIENT:
+            side.follower.waits()  # here, where there is time
+        if side.spin(WPOS, words[RPOS] + 1, limit):
+            words[R_SPINS] = (words[R_SPINS] + 1) & WORD
+            return True
     asleep, kind, slept = NOT, SHORT, False
     others: list[Descriptor] = []  # the other processes, for a long sleep
     try:

@@ -429,7 +429,7 @@ def _put(message: Any, room: bytearray | memoryview) -> int:
 def Pipe(
     duplex: bool = True,
     *,
-    size: int = 2 << 20,
+    size: int = 4 << 20,
     write_size: int | None = None,
     max_size: int | None = None,
     spin: float | None = None,

@@ -44,5 +44,6 @@ cdef bytes copy_out(char* memory, size_t at, size_t count)
 cdef bytes copy_two(char* memory, size_t at, size_t first, size_t second)
 cdef int copy_into(char* memory, size_t at, size_t count, object room, size_t start) except -1
 cdef int check_signals() except -1
+cdef void idle(double seconds) noexcept
 cdef bint spin(Words words, int index, uint64_t target, double seconds) noexcept
 cdef double coarse_time() noexcept

@@ -292,6 +292,13 @@ def spin(words: memoryview, index: int, target: int, seconds: float) -> bool:
     return True
 
 
+def idle(seconds: float) -> None:
+    """Do nothing for less than a millisecond, without sleeping.  (As with ``spin``.)"""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
 def check_signals() -> None:
     """Run the handlers of signals that have come.  (The interpreter does so by itself.)"""
 

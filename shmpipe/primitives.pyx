@@ -513,3 +513,16 @@ cdef bint spin(Words words, int index, uint64_t target, double seconds) noexcept
             if now.tv_sec + now.tv_nsec * 1e-9 > until:
                 break
     return met
+
+
+cdef void idle(double seconds) noexcept:
+    cdef timespec now
+    cdef double until
+    cdef int turns
+    with nogil:
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        until = now.tv_sec + now.tv_nsec * 1e-9 + seconds
+        while now.tv_sec + now.tv_nsec * 1e-9 < until:
+            for turns in range(32):
+                pause()
+            clock_gettime(CLOCK_MONOTONIC, &now)

@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from . cimport primitives
+from .following cimport Follower
 from .primitives cimport Words
 from .waiting cimport Side
 
@@ -15,6 +16,7 @@ cdef int WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES
 @cython.final
 cdef class ReaderSide(Side):
     cdef public double in_vain
+    cdef readonly Follower follower
 
     @cython.locals(words=Words)
     cpdef arm(self, int kind, bint again)

@@ -10,6 +10,7 @@ from math import inf
 from . import identity, primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
+from .following import Follower
 from .locking import STANDSTILL, Locks, SideLock, standstill
 from .policies import EDGE_HALF, WRITE_SIZE, fires
 from .primitives import POLLIN
@@ -56,6 +57,7 @@ class ReaderSide(Side):
         super().__init__(ring, locks, bell, spin)
         self.lock = locks.reader
         self.left_word = WR_LEFT
+        self.follower = Follower(ring)
         self.in_vain = -inf  # when the writers' lock was waited for in vain
         self.lock.sides.add(id(self), self)
 

@@ -64,7 +64,7 @@ def listen(
     direction: str = "both",
     users: Users = (),
     mode: int | None = None,
-    size: int = 2 << 20,
+    size: int = 4 << 20,
     write_size: int | None = None,
     max_size: int | None = None,
     spin: float | None = None,

@@ -19,6 +19,7 @@ cdef class Sender:
     cdef Words words
     cdef readonly SideLock lock, turn
     cdef public object window
+    cdef int64_t waits
 
     cpdef int send(self, uint64_t kind, object content, uint64_t size, object deadline) except -1
     @cython.locals(side=WriterSide, ring=ByteRing, words=Words, lock=SideLock)
@@ -51,6 +52,8 @@ cdef class _Sending:
     cdef bint _has_space(self) except -1
     @cython.locals(ring=ByteRing)
     cdef bint _may_grow(self) except -1
+    @cython.locals(want=int64_t)
+    cdef bint _is_small(self) except -1
     cdef bint _may_go_on(self, uint64_t ticket) except -1
     @cython.locals(words=Words, ring=ByteRing, capacity=int64_t, want=int64_t, missing=int64_t)
     cdef bint _spin(self, object limit) except -1

@@ -45,6 +45,12 @@ from .waiting import DIED, LONG, NOT, SHORT, close_all, go_on, rewatched
 from .writers import WriterSide
 
 MOST_GROWTHS = 64  # in one call: more than there are powers of two
+BUSY = 32
+"""Waits for a receiver at work, after which the ring may be as large as it likes.
+
+A ring that both sides' own caches hold is the slower one for two that are always busy, each line
+of it is fetched from the other core.  But as many of the ring's pages have to be touched first as
+the sender has by then waited for."""
 
 
 class Sender:
@@ -57,6 +63,7 @@ class Sender:
         self.lock = side.lock
         self.turn = turn
         self.window: Any = None  # for lending; the turn's
+        self.waits = 0  # that ended without sleep
 
     def send(self, kind: int, content: Any, size: int, deadline: float | None) -> None:
         """Send a message of ``size`` bytes: a bytes object, a view, or a list of such.
@@ -149,7 +156,8 @@ class Sender:
         try:
             pages = ring.pages()
             limit = ring.limit()
-            target = min(2 * pages, limit) if wanted < LARGE else limit
+            at_once = wanted >= LARGE or self.waits >= BUSY
+            target = limit if at_once else min(2 * pages, limit)
             if target > pages and not ring.is_lent():
                 ring.resize(target)
         finally:
@@ -192,8 +200,8 @@ class _Sending:
                     broken = side.others_gone(kind == LONG)
                     finished = not broken and self._put()
                     grow = not finished and self._may_grow()
-                    if spin and (self.want >= LARGE or self.want << 3 > words[PAGES] << PAGE_SHIFT):
-                        spin = not grow  # too small even for a receiver that keeps up
+                    if spin and self._is_small():
+                        spin = not grow
                     if finished or broken:
                         side.settle(False)
                     elif not grow and not spin:
@@ -212,6 +220,7 @@ class _Sending:
                     spin = False
                     if self._spin(remaining(deadline)):
                         words[W_SPINS] = (words[W_SPINS] + 1) & WORD
+                        self.sender.waits += 1
                 elif grow:
                     self.growths += 1
                     self.sender.grow(self.want, deadline)
@@ -254,6 +263,15 @@ class _Sending:
         ring = self.ring
         more = ring.pages() < ring.limit() and self.growths < MOST_GROWTHS
         return more and not ring.is_lent()
+
+    def _is_small(self) -> bool:
+        """Whether the ring is too small even for a receiver that keeps up."""
+        want = self.want
+        return (
+            want >= LARGE
+            or want << 3 > self.ring.pages() << PAGE_SHIFT
+            or self.sender.waits >= BUSY
+        )
 
     def _spin(self, limit: float | None) -> bool:
         """Wait for a receiver that is at work; for many messages' space, so as to pay once."""

@@ -60,7 +60,7 @@ def test_large_messages_get_the_whole_ring(size: int) -> None:
             b.send_bytes(bytes(size))
             assert len(a.recv_bytes()) == size
             pages = a._receiver.ring.pages()  # type: ignore[union-attr]
-            assert (pages == 512) is (size >= LARGE), number
+            assert (pages == 1024) is (size >= LARGE), number
 
 
 @pytest.mark.parametrize("limit", [None, 10.0, 0.0])

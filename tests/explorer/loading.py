@@ -35,6 +35,7 @@ MODULES = (
     "doorbell",
     "policies",
     "waiting",
+    "following",
     "readers",
     "writers",
     "control",
