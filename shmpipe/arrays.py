@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy
 
+from . import variables
 from .frames import OBJECT
 from .layouts import Array, Layout, bytes_of, found_in, head_of, layout_of, not_an_array
 from .lending import Received, Reserved
@@ -229,8 +230,7 @@ class _ArrayBlock:
         count = 0
         frame: FrameType | None = sys._getframe()
         while frame is not None:
-            values = list(frame.f_locals.values())
-            count += sum(value is self._array for value in values)
+            count += variables.count(frame, self._array)
             frame = frame.f_back
         return count
 

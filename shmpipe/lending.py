@@ -235,8 +235,8 @@ class Received(Loan):
                 return self._copied()
             if found is not None:
                 size, at, pages = found
-                view = _window(receiver, pages).view(at, size)
-                return view.toreadonly()
+                # (No variable may have the view that is not released: see ``variables``.)
+                return _window(receiver, pages).view(at, size).toreadonly()
             if not wait_for_data(side, self._deadline):
                 raise TimeoutError("timed out waiting for a message")
             self._slept = True

@@ -45,7 +45,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from . import identity, primitives
+from . import identity, primitives, variables
 from .living import Living
 from .primitives import SIGNALS_ANYWHERE, Semaphore, ThreadLock
 from .segment import (
@@ -341,7 +341,7 @@ def _is_inside(frame: FrameType | None, lock: SideLock) -> bool:
     By our convention a function that takes a lock has it in a local variable.
     """
     while frame is not None:
-        if _is_ours(frame) and any(value is lock for value in frame.f_locals.values()):
+        if _is_ours(frame) and variables.count(frame, lock):
             return True
         frame = frame.f_back
     return False

@@ -35,6 +35,7 @@ INTERPRETED = {
     "patch",
     "rendezvous",
     "stats",
+    "variables",
 }
 
 
