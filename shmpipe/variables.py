@@ -25,7 +25,7 @@ _FUNCTION = 0x1  # in co_flags; a module's, and a class's, f_locals are no copy
 def count(frame: FrameType, thing: object) -> int:
     """How many variables of the function that ``frame`` is of are ``thing``."""
     found = frame.f_locals
-    # One call of C functions: other threads, whose looks change the same copy, do not run meanwhile.
+    # One call of C functions: no other thread runs meanwhile, whose look would change the copy.
     number = sum(map(is_, found.values(), repeat(thing)))
     if (
         type(found) is dict
