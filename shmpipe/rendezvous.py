@@ -73,8 +73,8 @@ def listen(
     """Take a name that unrelated processes can ``connect()`` to; they are accepted one by one.
 
     name: 1 to 64 ASCII letters, digits, "_", "-" and "." (not first "-" or "."), for processes of
-        the same user; or an absolute path, whose directory exists.  A name that was left behind by
-        a listener that has died is taken over.
+        the same user; or an absolute path, whose directory exists.  Neither ends in ".lock".  A
+        name that was left behind by a listener that has died is taken over.
     direction: "both", or what the listener does: with "receive" it only receives and the clients
         only send, with "send" it only sends.
     users: user ids, or names of users, that may connect beside the user this process acts as.  Only
