@@ -37,7 +37,7 @@ from .descriptors import Descriptor, owned
 from .doorbell import Doorbell, adopted
 from .ends import closed_handle
 from .messages import deadline_of
-from .naming import Door, check_name, claim, door, give_up, is_plain, kept_back, locate
+from .naming import Door, check_name, claim, door, give_up, is_plain, kept_back, locate, named
 from .primitives import POLLIN, poll_fd
 from .segment import Segment
 
@@ -79,15 +79,17 @@ def listen(
         only send, with "send" it only sends.
     users: user ids, or names of users, that may connect beside the user this process acts as.  Only
         with a path.
-    mode: permissions of the socket's file.  Default: 0o600, or 0o666 where there are ``users``.
+    mode: permissions of the socket's file, 0 to 0o777.  Default: 0o600, or 0o666 where there are
+        ``users``.
     size, write_size, max_size, spin, wake: of every connection, as for ``Pipe()``: the listener
         decides for both ends.
 
     OSError EADDRINUSE: somebody listens on it already, or there is a file of another kind.
     PermissionError: the directory for names is not this user's alone, or a path's directory does
     not let this user make files.  FileNotFoundError: a path's directory is not there.  OSError
-    ENAMETOOLONG: the path is too long for a socket.  ValueError: no such name, direction or user;
-    users without a path; and as for ``Pipe()``.
+    ENAMETOOLONG: the path is too long for a socket.  ValueError: no such name, direction, user or
+    mode; users without a path; and as for ``Pipe()``.  Where an error has a ``filename``, that is
+    the path of the socket (or the directory for names, if that is what is wrong).
     """
     sizes = {"size": size, "write_size": write_size, "max_size": max_size}
     return Listener(name, direction, users, mode, {**sizes, "spin": spin, "wake": wake})
@@ -158,6 +160,8 @@ class Listener:
         self._users = _ids(users, self._name)
         if mode is None:
             mode = 0o600 if len(self._users) == 1 else 0o666
+        elif not 0 <= check_int("mode", mode) <= 0o777:
+            raise ValueError(f"mode is {mode:#o}: allowed are 0 to 0o777")
         self._path = locate(self._name, make=True)
         mine = door()
         # Before it listens: a child that another thread forks meanwhile has to close it.
@@ -305,8 +309,8 @@ class Listener:
 
 def _ids(users: Users, name: str) -> set[int]:
     """The user ids that are allowed, this process's own among them."""
-    if isinstance(users, str):
-        raise TypeError(f"users must be several users, as in [{users!r}], not one string")
+    if isinstance(users, (str, bytes)) or not isinstance(users, Iterable):
+        raise TypeError(f"users must be several users, as in [1000, 'name'], not {users!r}")
     found = {os.geteuid()}
     for user in users:
         if isinstance(user, str):
@@ -316,7 +320,7 @@ def _ids(users: Users, name: str) -> set[int]:
                 user = pwd.getpwnam(user).pw_uid
             except KeyError:
                 raise ValueError(f"there is no user {user!r}") from None
-        found.add(check_int("a user", user))
+        found.add(check_int("a user that is not named", user))
     if len(found) > 1 and is_plain(name):
         raise ValueError(f"{name!r} is in a directory of this user alone: others need a path")
     return found
@@ -397,8 +401,8 @@ def _ask(
     server = door()
     try:
         server.connect(path)
-    except OSError as error:  # it says which file it means
-        raise OSError(error.errno, os.strerror(error.errno or 0), path) from None
+    except OSError as error:
+        raise named(error.errno, path) from None
     process, user = _peer_of(server)
     if user not in trusted:
         raise PermissionError(errno.EACCES, f"the listener is user {user}'s", path)
