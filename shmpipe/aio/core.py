@@ -51,10 +51,10 @@ class Core:
 
     def __init__(self, connection: Connection) -> None:
         if not isinstance(connection, Connection):
-            kind = type(connection)  # with its module: others have a Connection, too
+            # With the module: others have a Connection, too.
             raise TypeError(
                 "expected a shmpipe.Connection, as Pipe() makes them, "
-                f"not {kind.__module__}.{kind.__qualname__}"
+                f"not {type(connection).__module__}.{type(connection).__qualname__}"
             )
         known = _wrapped.get(connection)
         other = None if known is None else known()

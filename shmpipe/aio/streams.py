@@ -81,8 +81,10 @@ async def connect_write_pipe(
 
 def _made_by(protocol_factory: Callable[[], P]) -> P:
     if not callable(protocol_factory):
-        kind = type(protocol_factory).__name__
-        raise TypeError(f"protocol_factory must be a callable that makes a protocol, not {kind}")
+        raise TypeError(
+            "protocol_factory must be a callable that makes a protocol, "
+            f"not {type(protocol_factory).__name__}"
+        )
     return protocol_factory()
 
 
