@@ -29,10 +29,12 @@ INTERPRETED = {
     "__main__",
     "_engine",
     "_version",
+    "answers",
     "arrays",
     "layouts",
     "naming",
     "patch",
+    "peers",
     "rendezvous",
     "stats",
 }
