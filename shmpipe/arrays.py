@@ -8,6 +8,7 @@ is received is unpickled here.
 
 from __future__ import annotations
 
+import operator
 import sys
 import weakref
 from functools import partial
@@ -18,11 +19,13 @@ import numpy
 
 from . import variables
 from .frames import OBJECT
-from .layouts import Array, Layout, bytes_of, found_in, head_of, layout_of, not_an_array
+from .layouts import Array, Layout, bytes_of, found_in, grows, head_of, layout_of, not_an_array
 from .lending import Received, Reserved
 from .objects import Message
 from .receiving import Receiver
 from .sending import Sender
+
+_SURELY_SO_MANY = 16  # dimensions; NumPy 1 has up to 32, those in the type among them
 
 
 def dump(a: Any) -> tuple[int, Any, int]:
@@ -30,13 +33,14 @@ def dump(a: Any) -> tuple[int, Any, int]:
     if isinstance(a, numpy.ma.MaskedArray):
         raise TypeError("a masked array is two arrays: send() takes it, or send both")
     array = numpy.asarray(a)
+    dtype = array.dtype  # a copy of text of no length has another one
     order = "C"
     if not array.flags.c_contiguous:
         if array.flags.f_contiguous:
             order = "F"
         else:
             array = numpy.ascontiguousarray(array)
-    head = head_of(array.shape, array.dtype, order)
+    head = head_of(array.shape, dtype, order)
     return OBJECT, [memoryview(head), bytes_of(array)], len(head) + array.nbytes
 
 
@@ -274,17 +278,52 @@ class ReservedArray(_ArrayBlock, Reserved):
     ) -> None:
         if order not in ("C", "F"):
             raise ValueError(f"order is {order!r}: allowed are 'C' and 'F'")
-        # (NumPy's own errors for what is no shape, or no type.)
-        shape = numpy.broadcast_to(numpy.empty((), numpy.uint8), shape).shape
-        self._layout = Layout(shape, numpy.dtype(dtype), order)
-        self._head = head_of(shape, self._layout.dtype, order)
-        super().__init__(connection, sender, len(self._head) + self._layout.size, deadline)
+        self._layout = layout = Layout(_checked_shape(shape), _checked_type(dtype), order)
+        sender.check(layout.size)  # what is too large cannot even be described
+        _check_dimensions(layout)
+        self._head = head_of(layout.shape, layout.dtype, order)
+        super().__init__(connection, sender, len(self._head) + layout.size, deadline)
 
     def _begin(self) -> Any:
         view = super()._begin()
         view[: len(self._head)] = self._head
         self._array = _over(self._layout, view, len(self._head))
         return view
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    try:
+        lengths: tuple[int, ...] = (operator.index(shape),)
+    except TypeError:
+        try:
+            lengths = tuple(map(operator.index, shape))
+        except TypeError:
+            why = f"shape must be an integer or a tuple of integers, not {shape!r}"
+            raise TypeError(why) from None
+    if min(lengths, default=0) < 0:
+        raise ValueError(f"shape is {shape!r}: no length may be negative")
+    return lengths
+
+
+def _checked_type(dtype: Any) -> numpy.dtype[Any]:
+    try:
+        made: numpy.dtype[Any] = numpy.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:
+        why = f"dtype must be what numpy.dtype() makes a type of, not {dtype!r}: {error}"
+        raise TypeError(why) from None
+    if grows(made):
+        raise TypeError(f"dtype is {dtype!r}, text of no length: say how long, as in 'S8' or 'U8'")
+    return made
+
+
+def _check_dimensions(layout: Layout) -> None:
+    """That NumPy has arrays of so many, and, if one of them is 0, of such long other ones."""
+    if layout.size and len(layout.shape) <= _SURELY_SO_MANY:
+        return
+    try:
+        layout.empty()
+    except ValueError as error:
+        raise ValueError(f"there is no array of shape {layout.shape}: {error}") from None
 
 
 def _over(layout: Layout, view: memoryview, at: int) -> Array:

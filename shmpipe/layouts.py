@@ -118,7 +118,14 @@ def type_of(text: str) -> numpy.dtype[Any]:
     dtype = _type_of(ast.literal_eval(text) if text[:1] in ("{", "(") else text)
     if dtype.hasobject:
         raise TypeError("a type of objects")  # whose pointers would be of somewhere else
+    if grows(dtype):
+        raise TypeError("a type that no array has which is made of it")
     return dtype
+
+
+def grows(dtype: numpy.dtype[Any]) -> bool:
+    """Whether it is text of no length, for which NumPy takes one of length 1 in a new array."""
+    return not dtype.itemsize and numpy.empty(0, dtype).itemsize > 0
 
 
 def _type_of(described: Any) -> numpy.dtype[Any]:

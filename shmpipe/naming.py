@@ -61,9 +61,10 @@ def check_name(name: str | os.PathLike[str]) -> str:
 
     TypeError: neither a string nor a path.  ValueError: neither of the two forms.
     """
-    text = os.fspath(name)
+    text: Any = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(text, str):
-        raise TypeError(f"a name must be a string or a path, not {type(text).__name__}")
+        kind = type(text).__name__
+        raise TypeError(f"a name must be a string, or a path (os.PathLike) of one, not {kind}")
     if text.endswith(_LOCK):
         raise ValueError(f"{text!r} ends in {_LOCK!r}, as the file does that guards a name")
     if not os.path.isabs(text):
@@ -78,6 +79,11 @@ def check_name(name: str | os.PathLike[str]) -> str:
     return text
 
 
+def named(number: int | None, path: str, why: str = "") -> OSError:
+    """An error that names the caller's path, where the system's own one names another or none."""
+    return OSError(number, why or os.strerror(number or 0), path)
+
+
 def is_plain(name: str) -> bool:
     """Whether it is a name in the private directory."""
     return not os.path.isabs(name)
@@ -89,14 +95,14 @@ def locate(name: str, make: bool = False) -> str:
     FileNotFoundError: there is no such directory.  PermissionError: it is not private.
     OSError ENAMETOOLONG: no socket can have that path.
     """
-    path = os.path.join(_private_directory(make), name) if is_plain(name) else name
+    path = os.path.join(_private_directory(name, make), name) if is_plain(name) else name
     if len(os.fsencode(path)) > _LONGEST_PATH:
         why = f"the path of a socket may have {_LONGEST_PATH} bytes"
         raise OSError(errno.ENAMETOOLONG, why, path)
     return path
 
 
-def _private_directory(make: bool) -> str:
+def _private_directory(name: str, make: bool) -> str:
     user = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if _is_own_directory(runtime, user):
@@ -109,7 +115,10 @@ def _private_directory(make: bool) -> str:
         except FileExistsError:
             pass
     # Not through a link, which whoever may write to the temporary directory could have put there.
-    status = os.lstat(path)
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:  # nobody has listened on any name yet
+        raise named(errno.ENOENT, os.path.join(path, name)) from None
     if not stat.S_ISDIR(status.st_mode):
         raise PermissionError(errno.EACCES, "not a directory, which names need here", path)
     if status.st_uid != user:
@@ -145,7 +154,10 @@ def claim(path: str, mine: Door, mode: int) -> FileId:
     bound = False
     try:
         _remove_what_was_left(path)
-        mine.bind(path)
+        try:
+            mine.bind(path)
+        except OSError as error:
+            raise named(error.errno, path) from None
         bound = True
         os.chmod(path, mode)  # before listen(): until then every connection is refused
         mine.listen(_BACKLOG)
@@ -198,15 +210,18 @@ def _is_in_use(path: str) -> bool:
 
 def _lock(path: str) -> Descriptor:
     """The lock beside a path; it is a lock while it has that name."""
-    path += _LOCK
+    lock = path + _LOCK
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     until = time.monotonic() + _PATIENCE
     while True:
-        guard = owned(os.open, path, flags, 0o600)
+        try:
+            guard = owned(os.open, lock, flags, 0o600)
+        except OSError as error:
+            raise _no_lock(error, path) from None
         kept_back.put(id(guard), guard)
         try:
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _id(os.fstat(guard.fileno())) == _id(os.stat(path)):
+            if _id(os.fstat(guard.fileno())) == _id(os.stat(lock)):
                 return guard
         except FileNotFoundError:
             pass  # who had it has removed it since we have opened it
@@ -214,9 +229,20 @@ def _lock(path: str) -> Descriptor:
             # Not for ever: a holder may be stopped, or be the call that this handler interrupts.
             if time.monotonic() > until:
                 why = "somebody else is about to listen there"
-                raise OSError(errno.EADDRINUSE, why, path.removesuffix(_LOCK)) from None
+                raise OSError(errno.EADDRINUSE, why, path) from None
             time.sleep(_PAUSE)
         guard.close()
+
+
+def _no_lock(error: OSError, path: str) -> OSError:
+    directory, file = os.path.split(path)
+    if error.errno == errno.ENOENT and not os.path.exists(directory):
+        why = f"there is no directory {directory!r}"
+    elif error.errno == errno.ENOTDIR:
+        why = f"{directory!r} is not a directory"
+    else:
+        why = f"{error.strerror} (for the file {file + _LOCK!r} beside it)"
+    return named(error.errno, path, why)
 
 
 def _id(status: os.stat_result) -> FileId:

@@ -10,12 +10,14 @@ import pickle
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from .tasks import cpu_seconds, task_state, wait_asleep
@@ -322,6 +324,22 @@ def run_child(fn: Callable[..., Any], *args: Any, close: Iterable[Any] = ()) -> 
 def run_process(method: str, fn: Callable[..., Any], *args: Any) -> ProcessChild:
     """Run `fn(*args)` in a multiprocessing child: "fork", "spawn" or "forkserver"."""
     return ProcessChild(method, fn, args)
+
+
+def end_of_program(text: str, directory: Path) -> tuple[int, bytes, bytes]:
+    """Run a program, which has imported ``sys`` and ``shmpipe``: exit status, output, errors."""
+    script = directory / "program.py"
+    script.write_text("import sys, shmpipe\n" + text)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        # The same package as here, wherever it was found.
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 def run_thread(fn: Callable[..., Any], *args: Any) -> ThreadRun:

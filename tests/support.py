@@ -12,6 +12,8 @@ Import them relatively (``from .support import run_child``). What there is:
     The same through ``multiprocessing.get_context(method)``; `fn` must be importable.
 ``run_thread(fn, *args)``
     The same interface over a daemon thread, without ``kill``.
+``end_of_program(text, directory) -> (exit status, output, errors)``
+    Runs a program of its own, which finds the same package.
 ``eventually(predicate, timeout=5)``
     Polls until the predicate is true and returns its value; AssertionError when time is up.
 ``Flag()``
@@ -37,6 +39,7 @@ from .children import (
     ProcessChild,
     ThreadRun,
     end_everything,
+    end_of_program,
     register_pid,
     run_child,
     run_process,
@@ -56,6 +59,7 @@ __all__ = [
     "context_switches",
     "cpu_seconds",
     "end_everything",
+    "end_of_program",
     "eventually",
     "kernel_may_exceed_max",
     "kernel_pipe",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import numpy
 import pytest
 
-from shmpipe import Connection, Pipe
+from shmpipe import Connection, Pipe, pipe
 from shmpipe.aio import AsyncConnection
 
 from .links import KiB, MiB, numbered
@@ -120,6 +121,25 @@ def test_wrong_ends_and_closed_ones(loop: Any) -> None:
         assert "closed" in repr(receiver)
 
     loop.run(main)
+
+
+def test_made_for_connections_alone(loop: Any) -> None:
+    theirs = multiprocessing.Pipe()
+    with Pipe()[0] as end, theirs[0], theirs[1]:
+        things: dict[str, Any] = {
+            "builtins.int": 1,
+            "builtins.NoneType": None,
+            "multiprocessing.connection.Connection": theirs[0],
+            "shmpipe.halves.Half": end.incoming,
+        }
+        things["shmpipe.pipe.PipeReader"], writer = pipe()
+        with things["shmpipe.pipe.PipeReader"], writer:
+            for name, thing in things.items():
+                with pytest.raises(TypeError, match=rf"a shmpipe\.Connection.* not {name}$"):
+                    loop.wrap(thing)
+        wrapper = loop.wrap(end)
+        with pytest.raises(TypeError, match=r"not shmpipe\.aio\..*AsyncConnection$"):
+            loop.wrap(wrapper)
 
 
 def test_one_wrapper_for_a_connection() -> None:

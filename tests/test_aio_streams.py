@@ -316,3 +316,23 @@ def test_wrong_ends() -> None:
                 await open_writer(reader)  # type: ignore[arg-type]
 
     asyncio.run(main())
+
+
+def test_wrong_arguments() -> None:
+    async def main() -> None:
+        reader, writer = pipe()
+        with reader, writer:
+            for limit in ("1", None, 1.5):
+                with pytest.raises(TypeError, match="limit must be a number of bytes, not"):
+                    await open_reader(reader, limit=limit)  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match=r"[Ll]imit"):
+                await open_reader(reader, limit=0)
+            protocol: Any = asyncio.Protocol()  # made, where a maker is wanted
+            with pytest.raises(TypeError, match=r"protocol_factory must be .*, not Protocol"):
+                await connect_read_pipe(protocol, reader)
+            with pytest.raises(TypeError, match=r"protocol_factory must be .*, not Protocol"):
+                await connect_write_pipe(protocol, writer)
+            writer.write(b"as before")
+            assert reader.read(9) == b"as before"
+
+    asyncio.run(main())

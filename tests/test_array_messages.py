@@ -125,6 +125,7 @@ def test_refused() -> None:
             numpy.array([None, 1]),
             numpy.zeros(2, [("a", "O"), ("b", "i4")]),
             numpy.ma.masked_less(numpy.arange(5), 2),
+            numpy.zeros(3, [("a", "S"), ("b", "i4")])["a"],  # which a new array would not be
         ):
             for call in (sender.send_array, sender.begin_send_array):
                 with pytest.raises(TypeError, match=r"send\(\) takes it|send both"):
@@ -448,6 +449,7 @@ HOSTILE = {
     "a product that overflows": frame(description(b"<f8", 1 << 62, 4), bytes(8)),
     "no items in too many dimensions": frame(description(b"<f8", 0, *[1] * 70), b""),
     "nothing of something huge": frame(description(b"<f8", 1 << 63, 0), b""),
+    "much text of no length": frame(description(b"|S0", 1 << 40), b""),
     "another version": frame(description(b"<f8", 1, version=2), bytes(8)),
     "another order": frame(description(b"<f8", 1, order=2), bytes(8)),
     "no type": frame(description(b"what", 1), bytes(8)),
@@ -724,12 +726,52 @@ def test_bad_arguments_of_a_reservation() -> None:
     with link_of("shmpipe", False) as (_, sender):
         with pytest.raises(ValueError, match="order"):
             sender.reserve_array(3, "f8", "K")
-        with pytest.raises(ValueError):
-            sender.reserve_array((-1,), "f8")
-        with pytest.raises(TypeError):
-            sender.reserve_array("shape", "f8")
-        with pytest.raises(TypeError):
-            sender.reserve_array(3, "what")
+        assert nothing_is_lent(sender)
+
+
+@pytest.mark.parametrize(
+    ("shape", "error"),
+    [
+        *((shape, TypeError) for shape in ("12", None, 1.5, (2, 1.5), (2, None), [[1]], print)),
+        *((shape, ValueError) for shape in (-1, (3, -1), (0, 1 << 62), (0, 1 << 70), (1,) * 70)),
+    ],
+    ids=str,
+)
+def test_no_shapes(shape: Any, error: type[Exception]) -> None:
+    with link_of("shmpipe", False) as (_, sender), pytest.raises(error, match=r"\bshape\b"):
+        sender.reserve_array(shape, "f8")
+
+
+@pytest.mark.parametrize("shape", [(1 << 62,), (1 << 62, 1 << 62), (1 << 70,)], ids=str)
+def test_shapes_beyond_everything(shape: Any) -> None:
+    wrong = pytest.raises(ValueError, match="bytes cannot be reserved")
+    with link_of("shmpipe", False) as (_, sender), wrong:
+        sender.reserve_array(shape, "f8")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["what", 5, (1, 2), {"a": 1}, "f8,,", [("a", "f8"), ("a", "f8")], "M8[xx]"], ids=str
+)
+def test_no_types(dtype: Any) -> None:
+    wrong = pytest.raises(TypeError, match=r"dtype must be .*, not .*: \S")
+    with link_of("shmpipe", False) as (_, sender), wrong:
+        sender.reserve_array(3, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["S", "U", str, bytes, numpy.dtype("S0")], ids=str)
+def test_text_of_no_length(dtype: Any) -> None:
+    """NumPy makes it one of length 1, so there would be no space for what is written."""
+    wrong = pytest.raises(TypeError, match="say how long")
+    with link_of("shmpipe", False) as (_, sender), wrong:
+        sender.reserve_array(3, dtype)
+
+
+def test_what_else_is_a_shape() -> None:
+    with link_of("shmpipe", False) as (receiver, sender):
+        for shape in (numpy.int64(3), numpy.array(3), numpy.array([2, 3]), [2, 3], range(2, 4), ()):
+            with sender.reserve_array(shape, "u1") as array:
+                array[...] = 7
+            assert numpy.array_equal(receiver.recv_array(), numpy.full(shape, 7, "u1"))
 
 
 def test_while_lent() -> None:

@@ -14,6 +14,8 @@ import pytest
 import shmpipe
 from shmpipe.__main__ import main
 from shmpipe.commands import doctor
+from shmpipe.commands.table import byte_count
+from shmpipe.control import LARGEST, system_max_size
 from shmpipe.waiting import spin_limit
 
 COMMAND = [sys.executable, "-I", "-m", "shmpipe", "doctor"]
@@ -37,6 +39,9 @@ def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["tokens per socket"].found[0].isdecimal()
     spin = spin_limit(None)
     assert (f"{spin * 1e6:g} µs" if spin else "off") in found["spinning"].found
+    largest = f"up to {byte_count(LARGEST)} when made; "
+    assert found["pipe sizes"].found.startswith(largest)
+    assert found["pipe sizes"].found.endswith(f"grows one up to {byte_count(system_max_size())}")
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert limit == resource.RLIM_INFINITY or str(limit) in found["descriptors"].found
 

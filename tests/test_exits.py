@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from .support import end_of_program
 
 BLOCKED = """
 import threading, time
@@ -203,17 +202,5 @@ if __name__ == '__main__':
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_end_of_the_interpreter(program: str, tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
-    script.write_text("import sys, shmpipe\n" + PROGRAMS[program])
-    # The same package as here, wherever it was found.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for _ in range(5 if "work" in program else 2):
-        done = subprocess.run(
-            [sys.executable, str(script)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=30,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert end_of_program(PROGRAMS[program], tmp_path) == (0, b"", b"")

@@ -6,12 +6,11 @@ import errno
 import gc
 import os
 import resource
-import subprocess
-import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ import shmpipe
 
 from .kinds import asleep, fill, page, pipe_of
 from .pollers import by_asyncio, by_poll
-from .support import PAGE, end_everything, run_child, run_process, run_thread
+from .support import PAGE, end_everything, end_of_program, run_child, run_process, run_thread
 
 
 def descriptors() -> int:
@@ -380,19 +379,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("program", EXITS, ids=str)
-def test_exit_with_open_ends_is_silent(program: str, tmp_path: Any) -> None:
-    script = tmp_path / "program.py"
-    script.write_text("import sys, shmpipe\n" + EXITS[program])
+def test_exit_with_open_ends_is_silent(program: str, tmp_path: Path) -> None:
     before = names()
-    # The same package as here, wherever it was found.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert end_of_program(EXITS[program], tmp_path) == (0, b"", b"")
     assert names() <= before

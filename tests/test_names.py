@@ -358,10 +358,17 @@ def test_no_names(name: str) -> None:
             call(name)
 
 
-@pytest.mark.parametrize("name", [b"bytes", 3, None])
-def test_no_strings(name: Any) -> None:
+class BytesPath:
+    def __fspath__(self) -> bytes:
+        return b"/tmp/bytes"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(b"bytes", "bytes"), (3, "int"), (None, "NoneType"), (BytesPath(), "bytes")]
+)
+def test_no_strings(name: Any, kind: str) -> None:
     for call in (shmpipe.listen, shmpipe.connect):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=rf"must be a string, or a path .* not {kind}$"):
             call(name)
 
 
@@ -384,12 +391,20 @@ def test_good_names(name: str) -> None:
         ({"users": "root"}, TypeError),
         ({"users": [1.5]}, TypeError),
         ({"users": 1}, TypeError),
+        ({"users": b"root"}, TypeError),
+        ({"users": None}, TypeError),
+        ({"mode": "0600"}, TypeError),
+        ({"mode": 0o600 + 0.0}, TypeError),
+        ({"mode": -1}, ValueError),
+        ({"mode": 0o1777}, ValueError),
+        ({"mode": 1 << 40}, ValueError),
     ],
 )
 def test_bad_options_are_known_at_once(
     options: dict[str, Any], error: type[Exception], place: Path
 ) -> None:
-    with pytest.raises(error):
+    name = next(iter(options))
+    with pytest.raises(error, match=rf"\b{name.rstrip('s')}"):
         shmpipe.listen("bad", **options)
     assert not place.exists()
 
@@ -403,6 +418,47 @@ def test_a_path_that_is_too_long(tmp_path: Path) -> None:
 
 
 def test_a_path_without_a_directory(tmp_path: Path) -> None:
-    for call in (shmpipe.listen, shmpipe.connect):
-        with pytest.raises(FileNotFoundError):
-            call(tmp_path / "none" / "name")
+    """The error names what the caller has given, not the lock beside it."""
+    path = tmp_path / "none" / "name"
+    with pytest.raises(FileNotFoundError, match=f"no directory '{path.parent}'") as caught:
+        shmpipe.listen(path)
+    assert caught.value.filename == str(path)
+    with pytest.raises(FileNotFoundError) as caught:
+        shmpipe.connect(path)
+    assert caught.value.filename == str(path)
+
+
+def test_a_path_in_no_directory(tmp_path: Path) -> None:
+    path = tmp_path / "file" / "name"
+    path.parent.touch()
+    with pytest.raises(NotADirectoryError, match=f"'{path.parent}' is not a directory") as caught:
+        shmpipe.listen(path)
+    assert caught.value.filename == str(path)
+
+
+def test_a_path_without_space_for_its_lock(tmp_path: Path) -> None:
+    path = tmp_path / "name"
+    (tmp_path / "name.lock").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"for the file 'name\.lock' beside it") as caught:
+        shmpipe.listen(path)
+    assert caught.value.filename == str(path)
+
+
+def test_a_path_where_there_are_no_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that has none: the socket's own error names no file."""
+
+    def refuse(mine: naming.Door, path: str) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(naming.Door, "bind", refuse)
+    with pytest.raises(PermissionError) as caught:
+        shmpipe.listen(tmp_path / "name")
+    assert caught.value.filename == str(tmp_path / "name")
+    assert files(tmp_path) == []
+
+
+def test_a_name_before_there_are_any(place: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        shmpipe.connect("nobody")
+    assert caught.value.filename == str(place / "nobody")
+    assert not place.exists()

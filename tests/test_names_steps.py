@@ -22,7 +22,7 @@ from .support import Child, ChildDied, Flag, eventually, run_child
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures(place.__name__)]
 
-MODULES = ["naming", "rendezvous"]  # which are interpreted in both engines
+MODULES = ["answers", "naming", "peers", "rendezvous"]  # which are interpreted in both engines
 
 
 # ---------------------------------------------------------------- killed

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import shmpipe
-from shmpipe import naming, rendezvous
+from shmpipe import answers, naming
 
 from .meeting import LIMIT, NOBODY, as_root, converse, echo, place, program, refusal
 from .support import eventually, run_child, run_thread
@@ -106,9 +106,9 @@ def test_no_descriptors_left() -> None:
 
 
 def answer(
-    magic: bytes = rendezvous._MAGIC, status: int = 0, rings: tuple[int, int] = (1, 0)
+    magic: bytes = answers._MAGIC, status: int = 0, rings: tuple[int, int] = (1, 0)
 ) -> bytes:
-    return rendezvous._ANSWER.pack(magic, status, *rings, nan)
+    return answers._ANSWER.pack(magic, status, *rings, nan)
 
 
 def null(end: Any) -> list[int]:
@@ -180,8 +180,8 @@ def test_a_listener_that_lies(lie: str, place: Path) -> None:
         ends = [stack.enter_context(end) for end in shmpipe.Pipe()]
 
         def lying() -> None:
-            eventually(lambda: bool(rendezvous.poll_fd(liar.fileno(), rendezvous.POLLIN, 0)))
-            (client,) = rendezvous._accepted(liar)
+            eventually(lambda: bool(answers.poll_fd(liar.fileno(), answers.POLLIN, 0)))
+            (client,) = answers.accepted(liar)
             numbers = make(ends[1])
             beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", numbers))]
             client.sendmsg([data], beside if numbers else [])

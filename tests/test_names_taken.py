@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import shmpipe
-from shmpipe import naming, rendezvous
+from shmpipe import answers, naming
 
 from .meeting import LIMIT, NOBODY, as_root, converse, echo, files, leave_behind, place, refusal
 from .support import Flag, eventually, run_child, run_thread
@@ -279,13 +279,13 @@ def ask_once(name: str, thing: Any) -> Any:
 
 def test_forked_in_the_middle_of_a_hand_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by another thread: the child must not keep the client's end open."""
-    answer, children = rendezvous._answer, []
+    answer, children = answers.answer, []
 
     def forking(*args: Any) -> bool:
         children.append(run_child(signal.pause))
         return answer(*args)
 
-    monkeypatch.setattr(rendezvous, "_answer", forking)
+    monkeypatch.setattr(answers, "answer", forking)
     with shmpipe.listen("middle") as listener:
         connecting = run_thread(shmpipe.connect, "middle")
         with listener.accept(LIMIT) as ours:

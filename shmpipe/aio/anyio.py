@@ -14,8 +14,9 @@ from .core import Core
 class AsyncConnection(Core):
     """As ``shmpipe.aio.AsyncConnection``, whatever event loop AnyIO runs on.
 
-    Time limits are ``anyio.fail_after()`` and ``anyio.move_on_after()``.  A call on a closed one
-    raises OSError "handle is closed", as everywhere in shmpipe.
+    The calls take no ``timeout=`` (TypeError): time limits are ``with anyio.fail_after(5):`` and
+    ``anyio.move_on_after()``.  A call on a closed one raises OSError "handle is closed", as
+    everywhere in shmpipe.
     """
 
     _turns_between_breaths = 1  # every call is a checkpoint, as is the rule there

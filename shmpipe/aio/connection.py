@@ -15,13 +15,15 @@ class AsyncConnection(Core):
 
     ``await recv()``, ``await send(obj)`` and their siblings do what the connection's calls of the
     same names do, and let other tasks run while they wait, also in the middle of a message larger
-    than the pipe.  Time limits are ``asyncio.timeout()`` and ``asyncio.wait_for()``: a call that is
-    cancelled has not received, and not sent, anything.  Tasks that wait for the same come one after
-    the other, in their order.
+    than the pipe.  They take no ``timeout=`` (TypeError): a time limit is
+    ``await asyncio.wait_for(conn.recv(), 5)``, or ``asyncio.timeout()`` from Python 3.11 on.  A
+    call that is cancelled has not received, and not sent, anything.  Tasks that wait for the same
+    come one after the other, in their order.
 
     ``async for obj in conn`` receives until EOF, ``async with conn`` closes it in the end.
 
-    For one event loop at a time.  ValueError: the connection has such a wrapper already.
+    For one event loop at a time.  TypeError: that is not a ``Connection``.  ValueError: it has such
+    a wrapper already.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -50,6 +50,12 @@ class Core:
     _turns_between_breaths = 16  # calls in a row that need not wait before others get a chance
 
     def __init__(self, connection: Connection) -> None:
+        if not isinstance(connection, Connection):
+            # With the module: others have a Connection, too.
+            raise TypeError(
+                "expected a shmpipe.Connection, as Pipe() makes them, "
+                f"not {type(connection).__module__}.{type(connection).__qualname__}"
+            )
         known = _wrapped.get(connection)
         other = None if known is None else known()
         if other is not None and not other.closed:

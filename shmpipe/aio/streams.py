@@ -22,8 +22,11 @@ async def open_reader(reader: PipeReader, *, limit: int = 1 << 16) -> asyncio.St
     """An ``asyncio.StreamReader`` of what comes out of a pipe; at EOF the end is closed.
 
     limit: bytes that ``readuntil()`` and ``readline()`` accept, and twice as many are read ahead.
-    To stop earlier, use ``connect_read_pipe()`` and close its transport.
+    To stop earlier, use ``connect_read_pipe()`` and close its transport.  TypeError: that is not a
+    ``PipeReader``, or ``limit`` no integer.  ValueError: ``limit`` is not positive.
     """
+    if not isinstance(limit, int):
+        raise TypeError(f"limit must be a number of bytes, not {type(limit).__name__}")
     loop = asyncio.get_running_loop()
     stream = asyncio.StreamReader(limit, loop=loop)
     await connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream, loop=loop), reader)
@@ -49,10 +52,13 @@ async def open_writer(writer: PipeWriter) -> asyncio.StreamWriter:
 async def connect_read_pipe(
     protocol_factory: Callable[[], P], reader: PipeReader
 ) -> tuple[asyncio.ReadTransport, P]:
-    """As ``loop.connect_read_pipe()``, for a ``PipeReader``: (transport, protocol)."""
+    """As ``loop.connect_read_pipe()``, for a ``PipeReader``: (transport, protocol).
+
+    TypeError: that is not a ``PipeReader``, or the factory no callable.
+    """
     if not isinstance(reader, PipeReader):
         raise TypeError(f"expected a PipeReader, not {type(reader).__name__}")
-    protocol = protocol_factory()
+    protocol = _made_by(protocol_factory)
     transport = _ReadTransport(asyncio.get_running_loop(), reader, protocol)
     await asyncio.sleep(0)  # by then connection_made() has been called
     return transport, protocol
@@ -61,13 +67,25 @@ async def connect_read_pipe(
 async def connect_write_pipe(
     protocol_factory: Callable[[], P], writer: PipeWriter
 ) -> tuple[asyncio.WriteTransport, P]:
-    """As ``loop.connect_write_pipe()``, for a ``PipeWriter``: (transport, protocol)."""
+    """As ``loop.connect_write_pipe()``, for a ``PipeWriter``: (transport, protocol).
+
+    TypeError: that is not a ``PipeWriter``, or the factory no callable.
+    """
     if not isinstance(writer, PipeWriter):
         raise TypeError(f"expected a PipeWriter, not {type(writer).__name__}")
-    protocol = protocol_factory()
+    protocol = _made_by(protocol_factory)
     transport = _WriteTransport(asyncio.get_running_loop(), writer, protocol)
     await asyncio.sleep(0)
     return transport, protocol
+
+
+def _made_by(protocol_factory: Callable[[], P]) -> P:
+    if not callable(protocol_factory):
+        raise TypeError(
+            "protocol_factory must be a callable that makes a protocol, "
+            f"not {type(protocol_factory).__name__}"
+        )
+    return protocol_factory()
 
 
 class _Transport(asyncio.BaseTransport):

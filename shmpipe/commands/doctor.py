@@ -174,11 +174,12 @@ def _descriptors() -> tuple[str, str]:
     return (GOOD if pipes >= FEW_PIPES else SLOWER), found
 
 
-def _largest() -> tuple[str, str]:
-    from ..control import system_max_size
+def _sizes() -> tuple[str, str]:
+    from ..control import LARGEST, system_max_size
     from .table import byte_count
 
-    return GOOD, byte_count(system_max_size())
+    most, grown = byte_count(LARGEST), byte_count(system_max_size())
+    return GOOD, f"up to {most} when made; F_SETPIPE_SZ grows one up to {grown}"
 
 
 CHECKS = (
@@ -257,10 +258,11 @@ CHECKS = (
         " with ulimit -n.",
     ),
     Check(
-        "largest pipe",
-        _largest,
-        "/proc/sys/fs/pipe-max-size: what F_SETPIPE_SZ may grow a pipe to, unless max_size= says"
-        " otherwise.",
+        "pipe sizes",
+        _sizes,
+        "size= may be so much, whatever the limit of the kernel's own pipes. That one,"
+        " /proc/sys/fs/pipe-max-size, is what F_SETPIPE_SZ may grow a pipe to later, unless"
+        " max_size= said otherwise when it was made.",
     ),
 )
 

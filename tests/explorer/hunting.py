@@ -20,6 +20,7 @@ from .reservations import RESERVATIONS
 from .scheduler import Limits
 from .search import Result, Search
 from .stepped import STEPPED
+from .stepped_losses import STEPPED_LOSSES
 from .timeouts import TIMEOUTS
 from .watching import WATCHED
 
@@ -37,6 +38,7 @@ ALL = [
     *LOANS,
     *RESERVATIONS,
     *STEPPED,
+    *STEPPED_LOSSES,
     *DUPLEX,
 ]
 SCENARIOS: dict[str, PipeScenario] = {scenario.name: scenario for scenario in ALL}

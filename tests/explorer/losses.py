@@ -26,7 +26,7 @@ class DeathOfSender(MessageScenario):
         reader = self.world.reader("R")
 
         def send(end: End, content: bytes) -> None:
-            end.send(content)
+            self.send(run, end, content)
             end.close()
 
         for name, content in (("W", self.content), ("V", SMALL)):
@@ -155,7 +155,7 @@ class DeathForGood(MessageScenario):
     def begin(self, run: Run) -> None:
         reader, writer = self.ends()
         self.world.writer("V")
-        self.add(run, writer, lambda: writer.send(LONG))
+        self.add(run, writer, lambda: self.send(run, writer, LONG))
         self.add(run, reader, lambda: or_timeout(lambda: reader.receive(0.5)))
 
     def promised(self, run: Run) -> None:

@@ -22,6 +22,10 @@ LONG = page("l", PAGE + 500)  # comes in parts
 class MessageScenario(PipeScenario):
     frames = True
 
+    def send(self, run: Run, end: End, content: bytes) -> None:
+        """One of the messages that the scenario is about."""
+        end.send(content)
+
     def left(self, end: End | None = None) -> list[Any]:
         """What can still be received, on ``end`` or by a process more."""
         got = []
