@@ -27,7 +27,7 @@ Outcome = tuple[Any, ...]
 # the sizes of the messages, and this is below it for either of its kinds of pipe.
 MOST_MESSAGES = 12
 MOST_PAGES = 14
-LARGEST = 3 << 20
+LARGEST = 5 << 20
 NOT_TAKEN: Outcome = ("would block",)
 
 

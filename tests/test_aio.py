@@ -24,7 +24,7 @@ from .support import Flag, eventually, run_child, run_process, run_thread
 
 __all__ = ["loop"]
 
-LARGE = 3 * MiB + 5
+LARGE = 5 * MiB + 5
 
 
 def noise(size: int, seed: int = 1) -> bytes:

@@ -50,9 +50,9 @@ USE_A_LINK = """
         a, b = PIPE()
         pid = os.fork()
         if not pid:
-            b.send(bytes(3_000_000))
+            b.send(bytes(5_000_000))
             os._exit(0)
-        assert a.recv() == bytes(3_000_000)
+        assert a.recv() == bytes(5_000_000)
         assert not a.poll(0.05)
         os.waitpid(pid, 0)
         b.close()
@@ -176,7 +176,7 @@ def test_22_end_as_argument_of_a_started_process(kind: str, method: str) -> None
         process = multiprocessing.get_context(method).Process(target=echo, args=(b,))
         process.start()
         b.close()
-        for thing in ("text", bytes(3_000_000), {"n": [1, 2]}):
+        for thing in ("text", bytes(5_000_000), {"n": [1, 2]}):
             sender = run_thread(a.send, thing)
             received = a.recv()
             assert received == thing and type(received) is type(thing)

@@ -199,7 +199,7 @@ def test_broken_pipe_of_a_large_message(kind: str, duplex: bool) -> None:
     with link_of(kind, duplex) as (receiver, sender):
         receiver.close()
         with pytest.raises(BrokenPipeError):
-            sender.send_bytes(bytes(3 << 20))
+            sender.send_bytes(bytes(5 << 20))
 
 
 @both_kinds
@@ -218,7 +218,7 @@ def test_waiting_calls_see_the_peer_close(kind: str, duplex: bool) -> None:
         sender.close()
         assert waiting.join() is True
     with link_of(kind, duplex) as (receiver, sender):
-        waiting = run_thread(sender.send_bytes, bytes(3 << 20))
+        waiting = run_thread(sender.send_bytes, bytes(5 << 20))
         asleep(waiting)
         receiver.close()
         # A socket whose peer closes with data unread reports that as a reset.

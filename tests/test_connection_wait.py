@@ -114,7 +114,7 @@ def test_wait_while_another_thread_receives(kind: str, duplex: bool) -> None:
 
 @both_kinds
 @both_ways
-@pytest.mark.parametrize("size", [10, 200_000, 3 * MiB])
+@pytest.mark.parametrize("size", [10, 200_000, 5 * MiB])
 def test_loop_of_wait_and_receive_over_many_children(kind: str, duplex: bool, size: int) -> None:
     children, each = 6, 8
 

@@ -34,7 +34,7 @@ def again(call, *args):
     while True:
         call(*args)
 for call in [(a.send, "x" * 100), (b.recv,), (b.send_bytes, bytes(9)), (a.recv_bytes,), (a.poll, 0),
-             (w.write, bytes(999)), (r.read, 500), (b.send_bytes, bytes(3 << 20))]:
+             (w.write, bytes(999)), (r.read, 500), (b.send_bytes, bytes(5 << 20))]:
     threading.Thread(target=again, args=call, daemon=True).start()
 time.sleep(0.05)
 """

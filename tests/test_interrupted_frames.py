@@ -325,7 +325,7 @@ def test_many_time_limits(duplex: bool) -> None:
 @both_kinds
 @both_ways
 @pytest.mark.parametrize(
-    "size", [MiB - 8, MiB, 2 * MiB - 8, 2 * MiB - 200, 2 * MiB, 5 * MiB + 3, 20 * MiB]
+    "size", [2 * MiB - 8, 2 * MiB, 4 * MiB - 8, 4 * MiB - 200, 4 * MiB, 9 * MiB + 3, 20 * MiB]
 )
 def test_larger_than_the_ring(kind: str, duplex: bool, size: int) -> None:
     data = numbered(1, 1000) * (size // 1000 + 1)

@@ -402,10 +402,10 @@ def test_resize_by_another_process_while_lent(which: str) -> None:
         assert child.join() == 8192
 
 
-@pytest.mark.parametrize("size", [-1, 2 * MiB, 2 * MiB - 7, 1 << 70])
+@pytest.mark.parametrize("size", [-1, 4 * MiB, 4 * MiB - 7, 1 << 70])
 def test_sizes_that_never_fit(size: int) -> None:
     with link_of("shmpipe", False) as (receiver, sender):
-        with pytest.raises(ValueError, match="cannot be reserved: allowed are 0 to 2097144"):
+        with pytest.raises(ValueError, match="cannot be reserved: allowed are 0 to 4194296"):
             sender.reserve(size)
         assert nothing_is_lent(receiver)
 
@@ -436,7 +436,7 @@ RECEIVES: dict[str, Callable[[Connection], Any]] = {
 SENDS: dict[str, Callable[[Connection], Any]] = {
     "send": lambda end: end.send(1),
     "send_bytes": lambda end: end.send_bytes(b"x"),
-    "large": lambda end: end.send_bytes(bytes(3 * MiB)),
+    "large": lambda end: end.send_bytes(bytes(5 * MiB)),
     "try_send_bytes": lambda end: end.try_send_bytes(b"x"),
     "send_many": lambda end: end.send_many([1]),
     "reserve": lambda end: end.reserve(8).__enter__(),
@@ -774,7 +774,7 @@ def test_growth_goes_on_when_the_borrower_is_killed() -> None:
 
 def test_views_after_growth() -> None:
     with link_of("shmpipe", False) as (receiver, sender):
-        for size in (100, 8000, 40_000, 300_000, 2 * MiB - 8):
+        for size in (100, 8000, 40_000, 300_000, 4 * MiB - 8):
             for number in range(4):
                 with sender.reserve(size) as room:
                     room[:] = numbered(number, size)
@@ -804,7 +804,7 @@ def test_borrower_killed(which: str) -> None:
             victim = run_child(borrow)
             borrowed.wait()
             victim.kill()
-            assert fcntl(receiver.incoming, F_SETPIPE_SZ, 512 * KiB) == 512 * KiB
+            assert fcntl(receiver.incoming, F_SETPIPE_SZ, MiB) == MiB
             sender.send_bytes(b"after")
             assert receive_in_parts(receiver, 2) == [b"before", b"after"]
             assert receiver.try_recv_bytes() is None
@@ -959,7 +959,7 @@ def test_interrupted_at_every_step(which: str, opcodes: bool) -> None:
                 break
         assert step > 20
         assert nothing_is_lent(receiver)
-        fcntl(receiver.incoming, F_SETPIPE_SZ, 512 * KiB)
+        fcntl(receiver.incoming, F_SETPIPE_SZ, MiB)
 
 
 @interpreted_only

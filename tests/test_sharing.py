@@ -33,7 +33,7 @@ every_start_method = pytest.mark.parametrize("method", START_METHODS)
 # Handing over through a connection needs a thread and a socket that would stay for good.
 handing_over = pytest.mark.usefixtures(stop_resource_sharer.__name__)
 
-SIZES = [10, 5000, 100_000, 3 * MiB]
+SIZES = [10, 5000, 100_000, 5 * MiB]
 
 
 def send_all(end: Any, *others: Any) -> None:
@@ -65,7 +65,7 @@ def expected() -> list[bytes]:
 
 def converse(end: Any) -> None:
     """With an `echo` at the other end."""
-    for thing in ("text", numbered(1, 3 * MiB), {"n": [1, 2, 3]}, b"", None):
+    for thing in ("text", numbered(1, 5 * MiB), {"n": [1, 2, 3]}, b"", None):
         sending = run_thread(end.send, thing)
         assert end.recv() == thing
         sending.join()

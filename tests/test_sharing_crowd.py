@@ -115,7 +115,7 @@ def test_eight_senders_and_four_receivers(
             for how in ("child", "thread") * (receivers // 2)
         ]
         sending_ones = [
-            start(how, send_messages, sender, who, count, 3 * MiB, sending, close=[receiver])
+            start(how, send_messages, sender, who, count, 5 * MiB, sending, close=[receiver])
             for who, how in enumerate(("child", "thread") * (senders // 2))
         ]
         for one in sending_ones:
@@ -145,7 +145,7 @@ def test_large_and_small_senders_do_not_mix(duplex: bool) -> None:
     """One streams messages larger than the ring, others send, or try to, what fits at once."""
     with link_of("shmpipe", duplex, size=64 * KiB) as (receiver, sender):
         senders = [
-            run_child(send_messages, sender, 0, 10, 3 * MiB, close=[receiver]),
+            run_child(send_messages, sender, 0, 10, 5 * MiB, close=[receiver]),
             run_child(send_messages, sender, 1, 400, 100, close=[receiver]),
             run_child(send_messages, sender, 2, 400, 20_000, "try", close=[receiver]),
         ]
@@ -236,7 +236,7 @@ def test_crowd_of_threads(duplex: bool) -> None:
 @pytest.mark.parametrize("side", ["sending", "receiving"])
 def test_threads_wait_long_for_their_turn(side: str) -> None:
     """Longer than it takes until somebody looks whether the one whose turn it is still lives."""
-    threads, count, size = 16, 12, 3 * MiB
+    threads, count, size = 16, 12, 5 * MiB
     total = count * threads
     with link_of("shmpipe", False, size=64 * KiB) as (receiver, sender):
 

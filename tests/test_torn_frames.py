@@ -31,7 +31,7 @@ from .links import (
 from .support import Child, Flag, eventually, run_child, run_thread, task_state
 
 RING = 64 * KiB
-LARGE = 3 * MiB
+LARGE = 5 * MiB
 both_sizes = pytest.mark.parametrize("ring", [RING, MiB])
 
 
