@@ -170,7 +170,8 @@ class Connection(End):
         As ``reserve``, errors and all.  The array holds what is left of earlier messages.  After
         the block it is an empty one; BufferError: something else than local variables of functions
         that are running (a slice, a tensor, an attribute) refers to it.  TypeError as
-        ``send_array``; ValueError: ``order`` is not "C" or "F".
+        ``send_array``, and for no shape, no type, or text of no length; ValueError: no array has
+        that shape, or ``order`` is not "C" or "F".
         """
         from . import arrays
 
