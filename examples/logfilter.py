@@ -26,6 +26,7 @@ import re
 import sys
 import tempfile
 from multiprocessing.connection import wait
+from typing import Any
 
 import shmpipe
 
@@ -93,7 +94,7 @@ def run(path, options):
     for end in (from_file, to_grep, from_grep, to_count, result_end):
         end.close()
     found = None
-    waiting = {result: None, **{child.sentinel: child for child in children}}
+    waiting: dict[Any, Any] = {result: None, **{child.sentinel: child for child in children}}
     while waiting:
         for ready in wait(list(waiting)):
             child = waiting.pop(ready)

@@ -93,7 +93,7 @@ class Pool:
         self.limit = limit  # seconds for a request
         self.replaced = 0
         self.workers = {Worker(self.context) for _ in range(count)}
-        self.idle = asyncio.Queue()
+        self.idle: asyncio.Queue[Worker] = asyncio.Queue()
         for worker in self.workers:
             self.idle.put_nowait(worker)
 

@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Iterator
 from sys import is_finalizing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import answers
 from .arguments import check_int
@@ -31,6 +31,13 @@ from .messages import deadline_of
 from .naming import Door, check_name, claim, door, give_up, kept_back, locate
 from .peers import Users, ids_of, is_hidden, peer_of
 from .primitives import POLLIN, poll_fd
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .policies import WakePolicy
+
+    Direction = Literal["both", "receive", "send"]
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.001, 0.05  # seconds between two tries to connect
 
@@ -42,14 +49,14 @@ Name = str | os.PathLike[str]
 def listen(
     name: Name,
     *,
-    direction: str = "both",
+    direction: Direction = "both",
     users: Users = (),
     mode: int | None = None,
     size: int = 4 << 20,
     write_size: int | None = None,
     max_size: int | None = None,
     spin: float | None = None,
-    wake: str = "write-size",
+    wake: WakePolicy = "write-size",
 ) -> Listener:
     """Take a name that unrelated processes can ``connect()`` to; they are accepted one by one.
 

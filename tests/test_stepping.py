@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import pickle
 import random
 import select
+import signal
 import threading
 from typing import Any
 
 import pytest
 
-from shmpipe import F_SETPIPE_SZ, Connection, Pipe, fcntl
+from shmpipe import F_SETPIPE_SZ, Connection, PartlyReceived, Pipe, fcntl
 from shmpipe.segment import RD_TURN_BY, W_OPEN, WR_TURN_BY
 
 from .links import KiB, MiB, both_ways, fill_link, link_of, numbered, receive_all
@@ -124,8 +126,10 @@ def test_received_in_steps_too() -> None:
             stepped.sent or stepped.step()
             try:
                 message = receiver.recv_bytes(timeout=0.0)
-            except TimeoutError as error:
-                kept.append(error.kept)  # type: ignore[attr-defined]
+            except PartlyReceived as error:
+                kept.append(error.kept)
+            except TimeoutError:
+                assert not kept  # the first part has not come
             else:
                 break
         assert message == numbered(7, LARGE)
@@ -326,3 +330,29 @@ def test_no_time_for_another_receivers_large_message() -> None:
         child.join()
         sender.send(1)
         assert receiver.recv(timeout=20) == 1
+
+
+def test_only_its_own_timeout_says_what_was_kept() -> None:
+    """What a signal's handler raises in the middle of a message is the handler's."""
+    its = TimeoutError("the handler's")
+
+    def handler(*_: object) -> None:
+        raise its
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with (
+            link_of("shmpipe", False, size=8 * KiB) as (receiver, sender),
+            sender.begin_send_bytes(numbered(7, LARGE)) as stepped,
+        ):
+            stepped.step()
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(TimeoutError) as caught:
+                receiver.recv_bytes(timeout=30)
+            assert caught.value is its
+            with pytest.raises(PartlyReceived) as late:
+                receiver.recv_bytes(timeout=0)
+            assert 0 < late.value.kept == pickle.loads(pickle.dumps(late.value)).kept
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

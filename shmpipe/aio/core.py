@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from ..connection import A
+    from ..connection import A, ItemType, Order, S
 
 T = TypeVar("T")
 
@@ -247,8 +247,8 @@ class Core:
         return self._lent(False, self._connection.recv_array_view)
 
     def reserve_array(
-        self, shape: Any, dtype: Any, order: str = "C"
-    ) -> AbstractAsyncContextManager[NDArray[Any]]:
+        self, shape: Any, dtype: ItemType[S], order: Order = "C"
+    ) -> AbstractAsyncContextManager[NDArray[S]]:
         """As ``reserve``, for ``Connection.reserve_array``."""
         return self._lent(True, partial(self._connection.reserve_array, shape, dtype, order))
 
