@@ -255,11 +255,13 @@ class Collector:
         """Wait for a stream to go on; close it off if its sender has gone."""
         words, lock = self.side.words, self.locks.writer
         look = time.monotonic() + WATCH_SENDER
+        limit = look if deadline is None else min(look, deadline)
         try:
-            if wait_for_data(self.side, look if deadline is None else min(look, deadline)):
+            if wait_for_data(self.side, limit):
                 return
         except TimeoutError:
-            pass
+            if not is_over(limit):
+                raise  # not ours: a signal's handler has raised it
         sender = words[WR_TURN_BY]
         if not (sender and identity.is_alive(sender)) and lock.enter_soon():
             try:

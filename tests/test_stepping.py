@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -10,6 +11,7 @@ import random
 import select
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -332,8 +334,9 @@ def test_no_time_for_another_receivers_large_message() -> None:
         assert receiver.recv(timeout=20) == 1
 
 
-def test_only_its_own_timeout_says_what_was_kept() -> None:
-    """What a signal's handler raises in the middle of a message is the handler's."""
+@contextlib.contextmanager
+def alarm() -> Iterator[TimeoutError]:
+    """In a moment a signal's handler raises the error that this gives."""
     its = TimeoutError("the handler's")
 
     def handler(*_: object) -> None:
@@ -341,18 +344,35 @@ def test_only_its_own_timeout_says_what_was_kept() -> None:
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        with (
-            link_of("shmpipe", False, size=8 * KiB) as (receiver, sender),
-            sender.begin_send_bytes(numbered(7, LARGE)) as stepped,
-        ):
-            stepped.step()
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            with pytest.raises(TimeoutError) as caught:
-                receiver.recv_bytes(timeout=30)
-            assert caught.value is its
-            with pytest.raises(PartlyReceived) as late:
-                receiver.recv_bytes(timeout=0)
-            assert 0 < late.value.kept == pickle.loads(pickle.dumps(late.value)).kept
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        yield its
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+@pytest.mark.parametrize("call", ["recv", "recv_many", "poll"])
+def test_a_handlers_timeout_is_not_ours(call: str, timeout: float | None) -> None:
+    with link_of("shmpipe", False) as (receiver, sender):
+        with alarm() as its, pytest.raises(TimeoutError) as caught:
+            getattr(receiver, call)(timeout=timeout)
+        assert caught.value is its
+        sender.send(1)
+        assert receiver.recv(timeout=1) == 1
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_a_handlers_timeout_in_the_middle_of_a_message(timeout: float | None) -> None:
+    """It comes out as it is; only our own say what has been kept."""
+    with (
+        link_of("shmpipe", False, size=8 * KiB) as (receiver, sender),
+        sender.begin_send_bytes(numbered(7, LARGE)) as stepped,
+    ):
+        stepped.step()
+        with alarm() as its, pytest.raises(TimeoutError) as caught:
+            receiver.recv_bytes(timeout=timeout)
+        assert caught.value is its
+        with pytest.raises(PartlyReceived) as late:
+            receiver.recv_bytes(timeout=0)
+        assert 0 < late.value.kept == pickle.loads(pickle.dumps(late.value)).kept
