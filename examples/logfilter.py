@@ -116,12 +116,16 @@ def main():
     parser.add_argument("--first", type=int, help="look at so many matching lines only")
     parser.add_argument("--lines", type=int, default=200_000, help="of the log that is made up")
     options = parser.parse_args()
+    try:
+        re.compile(options.pattern)
+    except re.error as error:
+        parser.error(f"--pattern {options.pattern}: {error}")
     with tempfile.TemporaryDirectory() as directory:
         path = options.log
         if path is None:
             path = os.path.join(directory, "access.log")
             make_up_log(path, options.lines)
-        elif not os.path.exists(path):
+        elif not os.path.exists(path) or os.path.isdir(path):
             parser.error(f"there is no file {path}")
         found = run(path, options)
     if found is None:
