@@ -130,6 +130,10 @@ def test_refused() -> None:
             for call in (sender.send_array, sender.begin_send_array):
                 with pytest.raises(TypeError, match=r"send\(\) takes it|send both"):
                     call(array)
+        things: list[Any] = [{"a": 1}, (number for number in range(3)), [None], {1, 2}, None]
+        for thing in things:
+            with pytest.raises(TypeError, match=f"not {type(thing).__name__}: send"):
+                sender.send_array(thing)
         with pytest.raises(TypeError, match="objects"):
             sender.reserve_array(3, "O")
         if hasattr(numpy, "dtypes") and hasattr(numpy.dtypes, "StringDType"):
