@@ -24,7 +24,7 @@ class AsyncConnection(Core):
 
     For one event loop at a time; RuntimeError: tasks of another are at work on it.  Those of one
     that is closed are given up.  TypeError: that is not a ``Connection``.  ValueError: it has such
-    a wrapper already.
+    a wrapper already.  OSError: it is closed.
     """
 
     def __init__(self, connection: Connection) -> None:

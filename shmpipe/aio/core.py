@@ -56,6 +56,8 @@ class Core:
                 "expected a shmpipe.Connection, as Pipe() makes them, "
                 f"not {type(connection).__module__}.{type(connection).__qualname__}"
             )
+        if connection.closed:
+            raise OSError("handle is closed")
         known = _wrapped.get(connection)
         other = None if known is None else known()
         if other is not None and not other.closed:
