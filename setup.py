@@ -9,6 +9,7 @@ Without either, a failure to compile leaves the interpreted engine, and says so.
 """
 
 import os
+import re
 import sys
 
 from setuptools import Extension, setup
@@ -71,6 +72,14 @@ def say(what):
     sys.stderr.write(f"\n*** shmpipe: {what}\n\n")
 
 
+def description():
+    """README.md for the page of a package index, where links into the checkout lead nowhere."""
+    with open("README.md", encoding="utf-8") as file:
+        text = file.read()
+    text = re.sub(r"!\[([^]]*)\]\((?!https?:)([^)]*)\)", r"*\1: \2*", text)
+    return re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
+
+
 def extensions():
     from Cython.Build import cythonize
 
@@ -126,4 +135,9 @@ def what_to_compile():
         return []
 
 
-setup(ext_modules=what_to_compile(), cmdclass={"build_ext": build_all_or_nothing})
+setup(
+    ext_modules=what_to_compile(),
+    cmdclass={"build_ext": build_all_or_nothing},
+    long_description=description(),
+    long_description_content_type="text/markdown",
+)

@@ -22,6 +22,7 @@ import signal
 import sys
 import time
 from multiprocessing.connection import wait
+from typing import Any
 
 import shmpipe
 
@@ -121,7 +122,8 @@ def check_all(paths, workers, bar):
     for connection in workers:
         give(connection)
     while in_hand:
-        for connection in wait(list(in_hand), INTERVAL):
+        ready: list[Any] = wait(in_hand, INTERVAL)
+        for connection in ready:
             try:
                 messages = connection.recv_many()
             except EOFError:

@@ -21,6 +21,7 @@ import selectors
 import subprocess
 import sys
 import time
+from typing import Any
 
 import shmpipe
 
@@ -79,7 +80,8 @@ class Hub:
 
     def close(self):
         for key in list(self.selector.get_map().values()):
-            key.fileobj.close()
+            end: Any = key.fileobj  # a connection, or the listener
+            end.close()
         self.selector.close()
 
 

@@ -26,6 +26,7 @@ import re
 import sys
 import tempfile
 from multiprocessing.connection import wait
+from typing import Any
 
 import shmpipe
 
@@ -93,7 +94,7 @@ def run(path, options):
     for end in (from_file, to_grep, from_grep, to_count, result_end):
         end.close()
     found = None
-    waiting = {result: None, **{child.sentinel: child for child in children}}
+    waiting: dict[Any, Any] = {result: None, **{child.sentinel: child for child in children}}
     while waiting:
         for ready in wait(list(waiting)):
             child = waiting.pop(ready)
@@ -115,12 +116,16 @@ def main():
     parser.add_argument("--first", type=int, help="look at so many matching lines only")
     parser.add_argument("--lines", type=int, default=200_000, help="of the log that is made up")
     options = parser.parse_args()
+    try:
+        re.compile(options.pattern)
+    except re.error as error:
+        parser.error(f"--pattern {options.pattern}: {error}")
     with tempfile.TemporaryDirectory() as directory:
         path = options.log
         if path is None:
             path = os.path.join(directory, "access.log")
             make_up_log(path, options.lines)
-        elif not os.path.exists(path):
+        elif not os.path.exists(path) or os.path.isdir(path):
             parser.error(f"there is no file {path}")
         found = run(path, options)
     if found is None:

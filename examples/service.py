@@ -4,9 +4,9 @@
     python examples/service.py                    # or it talks to itself, and ends
 
 The service answers lines: ``primes 100000`` counts the primes below a number, ``sleep 60`` takes
-too long, ``crash`` kills the worker that gets it.  Computing happens in worker processes, one
-request at a time each.  The event loop never waits for one: ``shmpipe.aio.AsyncConnection`` sends
-and receives as tasks do.
+too long, ``crash`` kills the worker that gets it, an empty line ends the conversation.  Computing
+happens in worker processes, one request at a time each.  The event loop never waits for one:
+``shmpipe.aio.AsyncConnection`` sends and receives as tasks do.
 
 A request that takes too long is given up and its worker ended, since nobody can tell when it will
 be free again.  A worker that dies is end of file on its connection.  In both cases a new one takes
@@ -27,11 +27,17 @@ import numpy as np
 import shmpipe
 from shmpipe.aio import AsyncConnection
 
+MOST = 100_000_000  # a worker takes a byte for each number
+LONGEST = 1 << 16  # bytes of a line
+
 # --- in the workers ------------------------------------------------------------------------------
 
 
 def primes(below):
-    sieve = np.ones(max(below, 2), bool)
+    if below > MOST:
+        raise ValueError(f"{below} is too much: at most {MOST}")
+    below = max(below, 2)
+    sieve = np.ones(below, bool)
     sieve[:2] = False
     for number in range(2, int(below**0.5) + 1):
         if sieve[number]:
@@ -49,8 +55,8 @@ def answer(line):
             return "slept well"
         if word == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
-    except ValueError as error:
-        return f"error: {error}"
+    except Exception as error:  # a request that makes no sense is no reason to die
+        return f"error: {error or type(error).__name__}"
     return f"error: no such request: {word}"
 
 
@@ -93,7 +99,7 @@ class Pool:
         self.limit = limit  # seconds for a request
         self.replaced = 0
         self.workers = {Worker(self.context) for _ in range(count)}
-        self.idle = asyncio.Queue()
+        self.idle: asyncio.Queue[Worker] = asyncio.Queue()
         for worker in self.workers:
             self.idle.put_nowait(worker)
 
@@ -131,6 +137,8 @@ async def serve(pool, reader, writer):
             await writer.drain()
     except ConnectionError:  # the client has gone
         pass
+    except ValueError:  # where its next line begins cannot be told
+        writer.write(b"error: that line is too long\n")
     finally:
         writer.close()
 
@@ -166,7 +174,7 @@ async def run(options):
         task.add_done_callback(clients.discard)
 
     try:
-        server = await asyncio.start_server(accept, "localhost", options.port or 0)
+        server = await asyncio.start_server(accept, "localhost", options.port or 0, limit=LONGEST)
         port = server.sockets[0].getsockname()[1]
         print(f"serving on port {port}", flush=True)
         if options.port is None:

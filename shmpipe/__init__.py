@@ -11,6 +11,7 @@ from .control import (
     F_SETPIPE_SZ,
     F_SETPIPE_WRITE_SZ,
 )
+from .errors import PartlyReceived
 from .patch import install, installed, uninstall
 from .pipe import PipeEnd, PipeReader, PipeWriter, fcntl, ioctl, pipe
 from .rendezvous import Listener, connect, listen
@@ -26,6 +27,7 @@ __all__ = [
     "F_SETPIPE_WRITE_SZ",
     "Connection",
     "Listener",
+    "PartlyReceived",
     "Pipe",
     "PipeEnd",
     "PipeReader",

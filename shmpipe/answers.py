@@ -14,7 +14,7 @@ import stat
 import struct
 from array import array
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, islice, repeat, tee
 from math import isnan, nan
 from operator import itemgetter
 from typing import Any
@@ -91,7 +91,7 @@ def ask(name: str, trusted: set[int], deadline: float | None) -> Connection:
     buffer = bytearray(_ANSWER.size)
     while True:
         try:
-            descriptors = _received(server, buffer)
+            descriptors, flags = _received(server, buffer)
             break
         except BlockingIOError:
             left = remaining(deadline)
@@ -100,18 +100,22 @@ def ask(name: str, trusted: set[int], deadline: float | None) -> Connection:
             poll_fd(server.fileno(), POLLIN, left)
     if not any(buffer):
         raise ConnectionResetError(errno.ECONNRESET, "the listener has gone", path)
-    return _end_in(buffer, descriptors, path)
+    return _end_in(buffer, descriptors, flags, path)
 
 
-def _received(server: Door, buffer: bytearray) -> tuple[Descriptor, ...]:
-    """Receive a message, of which nothing stays in the buffer at an end of file."""
+def _received(server: Door, buffer: bytearray) -> tuple[tuple[Descriptor, ...], int]:
+    """Receive a message, of which nothing stays in the buffer at an end of file; with its flags."""
     receive = partial(server.recvmsg_into, [buffer], _SPACE, _RECEIVE)
-    beside = chain.from_iterable(map(itemgetter(1), islice(iter(receive, None), 1)))
+    first, again = tee(islice(iter(receive, None), 1))
+    beside = chain.from_iterable(map(itemgetter(1), first))
     numbers = map(partial(array, "i"), map(itemgetter(2), beside))
-    return tuple(map(Descriptor, chain.from_iterable(numbers)))
+    descriptors = tuple(map(Descriptor, chain.from_iterable(numbers)))
+    return descriptors, next(map(itemgetter(2), again))
 
 
-def _end_in(buffer: bytearray, descriptors: tuple[Descriptor, ...], path: str) -> Connection:
+def _end_in(
+    buffer: bytearray, descriptors: tuple[Descriptor, ...], flags: int, path: str
+) -> Connection:
     """What an answer gives.  OSError: a refusal, or not what an answer has to be."""
     magic, status, inward, outward, spin = _ANSWER.unpack(buffer)
     if magic != _MAGIC:
@@ -121,6 +125,8 @@ def _end_in(buffer: bytearray, descriptors: tuple[Descriptor, ...], path: str) -
         raise OSError(status, "the listener does not see this process in /proc", path)
     if status:
         raise OSError(status, f"the listener does not accept user {os.geteuid()}", path)
+    if len(descriptors) < 2 and flags & socket.MSG_CTRUNC:  # the kernel could not hand them over
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
     if len(descriptors) != 2 or (inward, outward) not in _RINGS:
         raise OSError(errno.EBADMSG, "the answer is damaged", path)
     memory, bell = descriptors

@@ -33,6 +33,11 @@ def dump(a: Any) -> tuple[int, Any, int]:
     if isinstance(a, numpy.ma.MaskedArray):
         raise TypeError("a masked array is two arrays: send() takes it, or send both")
     array = numpy.asarray(a)
+    if array.dtype.hasobject and not isinstance(a, numpy.ndarray):
+        kind = type(a).__name__
+        raise TypeError(
+            f"expected an array, or what makes one of numbers, not {kind}: send() takes it"
+        )
     dtype = array.dtype  # a copy of text of no length has another one
     order = "C"
     if not array.flags.c_contiguous:

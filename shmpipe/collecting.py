@@ -16,6 +16,7 @@ from . import identity
 from .arrivals import wait_for_data
 from .assembling import Assembly, Plain, Room
 from .bytering import ByteRing
+from .errors import PartlyReceived
 from .frames import ABORT, OBJECT, PART, WHOLE, close_stream, remaining
 from .keeping import Keeper
 from .locking import Locks
@@ -151,21 +152,28 @@ class Collector:
                 self.lose()  # the rest will never come
             raise
         except BaseException as error:
-            self._keep(error)
-            raise
+            have = self._keep(error)
+            if have is None or not is_over(deadline) or type(error) is not TimeoutError:
+                raise  # (what a signal's handler raises is the handler's)
+            late = PartlyReceived(*error.args)
+            late.kept = have
+        raise late
 
-    def _keep(self, error: BaseException) -> None:
-        """A call ends in the middle of a stream: leave to the next one what it can go on with."""
+    def _keep(self, error: BaseException) -> int | None:
+        """A call ends in the middle of a stream: leave to the next one what it can go on with.
+
+        How many bytes that is; None: there is no stream.
+        """
         assembly = self.keeper.assembly
         if assembly is None:
-            return
-        if isinstance(error, TimeoutError):
-            error.kept = assembly.have  # type: ignore[attr-defined]
+            return None
+        have = assembly.have
         hopeless = isinstance(error, OSError) and error.errno == EBADMSG
         if hopeless or isinstance(error, MemoryError) or not self.lock.sides.all():
             self.lose()
         elif assembly.borrows:
             self.keeper.assembly = assembly.moved()
+        return have
 
     def _step(self, room: memoryview | None, most: int | None) -> tuple[bool, Any, int]:
         """One frame of a stream: (whether that was all, the message if it is there, pages freed).
@@ -247,11 +255,13 @@ class Collector:
         """Wait for a stream to go on; close it off if its sender has gone."""
         words, lock = self.side.words, self.locks.writer
         look = time.monotonic() + WATCH_SENDER
+        limit = look if deadline is None else min(look, deadline)
         try:
-            if wait_for_data(self.side, look if deadline is None else min(look, deadline)):
+            if wait_for_data(self.side, limit):
                 return
         except TimeoutError:
-            pass
+            if not is_over(limit):
+                raise  # not ours: a signal's handler has raised it
         sender = words[WR_TURN_BY]
         if not (sender and identity.is_alive(sender)) and lock.enter_soon():
             try:

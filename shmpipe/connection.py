@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from multiprocessing import BufferTooShort, reduction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import control, objects
 from .arguments import check_int, check_sizes, check_spin, check_wake
@@ -30,11 +30,20 @@ from .stepping import SteppedSend
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+    from numpy import dtype as DType
+    from numpy import generic
     from numpy.typing import NDArray
     from typing_extensions import TypeVar
 
+    from .policies import WakePolicy
+
+    Order = Literal["C", "F"]
+
     # The type of ``out``, where that is given.
     A = TypeVar("A", bound=NDArray[Any], default=NDArray[Any])
+    # That of the items, where ``dtype`` is one of NumPy's.
+    S = TypeVar("S", bound=generic, default=Any)
+    ItemType = type[S] | DType[S] | type[complex] | str | list[Any] | tuple[Any, ...]
 
 FIRST_PAGES = 8
 """Pages a connection's ring starts with; it grows up to ``size`` when that proves too little."""
@@ -49,7 +58,7 @@ class Connection(End):
     Where ``timeout`` is a parameter it is in seconds; None or infinity: without limit; NaN:
     ValueError.  TimeoutError then says that nothing was sent or received: a message is there whole
     or not at all.  (What has come of a message larger than the pipe is kept for this process's next
-    receiving call; the TimeoutError has its length in bytes as ``kept``.  Out of time, a call takes
+    receiving call; the error is then a PartlyReceived.  Out of time, a call takes
     what is in the pipe, and no more than the pipe holds.)
 
     OSError "handle is closed": after ``close()``, also from a call that another thread is asleep in
@@ -163,8 +172,13 @@ class Connection(End):
         return SteppedSend(self, self._writing(), *arrays.dump(a))
 
     def reserve_array(
-        self, shape: Any, dtype: Any, order: str = "C", *, timeout: float | None = None
-    ) -> AbstractContextManager[NDArray[Any]]:
+        self,
+        shape: Any,
+        dtype: ItemType[S],
+        order: Order = "C",
+        *,
+        timeout: float | None = None,
+    ) -> AbstractContextManager[NDArray[S]]:
         """Space for an array, sent when the block ends: ``with conn.reserve_array(...) as a``.
 
         As ``reserve``, errors and all.  The array holds what is left of earlier messages.  After
@@ -434,7 +448,7 @@ def Pipe(
     write_size: int | None = None,
     max_size: int | None = None,
     spin: float | None = None,
-    wake: str = "write-size",
+    wake: WakePolicy = "write-size",
     context: Any = None,
 ) -> tuple[Connection, Connection]:
     """Two connected ends; with ``duplex=False`` the first only receives, the second only sends.

@@ -101,15 +101,17 @@ class End:
         """Whether this end sends."""
         return self._writable
 
+    # (None goes by the name of Any: who uses a direction knows that the end has it.)
+
     @property
-    def incoming(self) -> Half | None:
+    def incoming(self) -> Half | Any:
         """The direction this end receives from; None if there is none."""
         receiver = self._receiver
         self._check_closed()
         return Half(self, receiver.side, os.O_RDONLY) if receiver else None
 
     @property
-    def outgoing(self) -> Half | None:
+    def outgoing(self) -> Half | Any:
         """The direction this end sends to; None if there is none."""
         sender = self._sender
         self._check_closed()

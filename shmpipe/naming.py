@@ -68,6 +68,8 @@ def check_name(name: str | os.PathLike[str]) -> str:
     if text.endswith(_LOCK):
         raise ValueError(f"{text!r} ends in {_LOCK!r}, as the file does that guards a name")
     if not os.path.isabs(text):
+        if text is not name:  # what "./name" is for a string is "name" for a path object
+            raise ValueError(f"{name!r} is relative: a path has to be absolute, a name a string")
         if not _NAME.fullmatch(text):
             raise ValueError(
                 f"{text!r} is no name: allowed are 1 to 64 ASCII letters, digits, '_', '.' and "
@@ -186,24 +188,34 @@ def give_up(path: str, file: FileId) -> None:
 
 def _remove_what_was_left(path: str) -> None:
     try:
-        mode = os.lstat(path).st_mode
+        status = os.lstat(path)
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(mode):
+    if not stat.S_ISSOCK(status.st_mode):
         raise OSError(errno.EADDRINUSE, "there is a file, which is no socket", path)
-    if _is_in_use(path):
-        raise OSError(errno.EADDRINUSE, "somebody listens there already", path)
-    os.unlink(path)
+    try:
+        if _is_in_use(path):
+            raise OSError(errno.EADDRINUSE, "somebody listens there already", path)
+    except PermissionError:
+        why = f"there is a socket of user {status.st_uid}, which this user may not look at"
+        raise OSError(errno.EADDRINUSE, why, path) from None
+    try:
+        os.unlink(path)
+    except PermissionError as error:
+        why = f"left behind by user {status.st_uid}, and this user may not remove it"
+        raise named(error.errno, path, why) from None
 
 
 def _is_in_use(path: str) -> bool:
-    """Whether some process has the socket whose file this is."""
+    """Whether some process has the socket whose file this is.  PermissionError: cannot be told."""
     try:
         # Of a kind that does not fit, so that no listener takes this for a client.
         Door(socket.AF_UNIX, socket.SOCK_DGRAM).connect(path)
     except ConnectionRefusedError:
         return False
-    except OSError:  # EPROTOTYPE mostly; or we may not even ask
+    except PermissionError:
+        raise
+    except OSError:  # EPROTOTYPE mostly
         return True
     return True
 

@@ -19,6 +19,8 @@ from .primitives import POLLIN, poll_fd
 
 _CREDENTIALS = struct.Struct("iII")  # the kernel's struct ucred: pid, uid, gid
 
+_LAST_ID = 2**32 - 2  # the one behind it means nobody to the kernel
+
 Users = Iterable[int | str]
 
 
@@ -35,7 +37,10 @@ def ids_of(users: Users, name: str) -> set[int]:
                 user = pwd.getpwnam(user).pw_uid
             except KeyError:
                 raise ValueError(f"there is no user {user!r}") from None
-        found.add(check_int("a user that is not named", user))
+        number = check_int("a user that is not named", user)
+        if not 0 <= number <= _LAST_ID:
+            raise ValueError(f"users: {number} is no user id: allowed are 0 to {_LAST_ID}")
+        found.add(number)
     if len(found) > 1 and is_plain(name):
         raise ValueError(f"{name!r} is in a directory of this user alone: others need a path")
     return found

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from .connection import Connection
     from .halves import Half
+    from .policies import WakePolicy
 
 
 def closed_file() -> Exception:
@@ -151,7 +152,9 @@ class PipeReader(PipeEnd):
     _flags_word = RD_FLAGS
     _access = os.O_RDONLY
 
-    def read(self, size: int | None = -1, /) -> bytes | None:
+    # (None, which only O_NONBLOCK brings about, goes by the name of Any, as in the types of FileIO:
+    # else a reader would not do for a BufferedReader.)
+    def read(self, size: int | None = -1, /) -> bytes | Any:
         """Up to ``size`` bytes, as many as are there; waits only if there are none.
 
         ``b""`` at EOF (the pipe is empty and no process can write to it); None if the end has
@@ -164,7 +167,7 @@ class PipeReader(PipeEnd):
             raise OverflowError("cannot read more than sys.maxsize bytes")
         if want < 0:
             return self.readall()
-        return stream.read(side, None, want) if want else b""  # type: ignore[return-value]
+        return stream.read(side, None, want) if want else b""
 
     def readall(self) -> bytes | None:  # type: ignore[override]
         """Everything up to EOF; with O_NONBLOCK everything there is, None if that is nothing."""
@@ -247,7 +250,7 @@ def pipe(
     flags: int = 0,
     write_size: int = 4096,
     max_size: int | None = None,
-    wake: str = "write-size",
+    wake: WakePolicy = "write-size",
     spin: float | None = None,
 ) -> tuple[PipeReader, PipeWriter]:
     """A new pipe: its reading and its writing end.

@@ -11,9 +11,16 @@ wake-up in pipe_read (edge-half); mainline since 5.5 (full-edge) and before (pag
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    WakePolicy = Literal["write-size", "page", "half", "edge-half", "full-edge"]
+
 WRITE_SIZE, EVERY_PAGE, HALF, EDGE_HALF, FULL_EDGE = range(5)
 
-POLICIES = {
+POLICIES: dict[WakePolicy, int] = {
     "write-size": WRITE_SIZE,
     "page": EVERY_PAGE,
     "half": HALF,

@@ -9,7 +9,7 @@ from . import identity
 from .arrivals import wait_for_data
 from .assembling import Assembly
 from .bytering import ByteRing, aligned
-from .collecting import TOO_LONG, Collector, is_longer
+from .collecting import TOO_LONG, Collector, is_longer, is_over
 from .frames import ABORT, DATA, OBJECT, PART, WHOLE
 from .keeping import Keeper
 from .locking import Locks
@@ -80,7 +80,10 @@ class Receiver:
         except EOFError:
             raise
         except TimeoutError:
-            self.side.pass_on(True, False)  # a wake that it has had  # step: late-pass-on
+            if is_over(deadline):
+                self.side.pass_on(True, False)  # a wake that it has had  # step: late-pass-on
+            else:  # not ours: a signal's handler has raised it
+                self.side.recover(NOT)
             raise
         except BaseException:
             self.side.recover(NOT)
@@ -95,10 +98,9 @@ class Receiver:
         """
         try:
             message = self._at_once(room, False, deadline, None)
-        except TimeoutError:
-            raise
-        except BaseException:
-            self.side.recover(NOT)
+        except BaseException as error:
+            if not (isinstance(error, TimeoutError) and is_over(deadline)):
+                self.side.recover(NOT)
             raise
         return None if message is _STREAM else message
 
@@ -194,6 +196,9 @@ class Receiver:
                 else:
                     self.side.wake_writers(found)
         except TimeoutError:
+            if not is_over(deadline):  # not ours: a signal's handler has raised it
+                self.side.recover(NOT)
+                raise
             # Another process stands still in the middle of a call, or of a message.
             self.side.pass_on(True, False)  # a wake that it has had  # step: poll-late-pass-on
         return False

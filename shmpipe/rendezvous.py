@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Iterator
 from sys import is_finalizing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import answers
 from .arguments import check_int
@@ -31,6 +31,13 @@ from .messages import deadline_of
 from .naming import Door, check_name, claim, door, give_up, kept_back, locate
 from .peers import Users, ids_of, is_hidden, peer_of
 from .primitives import POLLIN, poll_fd
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from .policies import WakePolicy
+
+    Direction = Literal["both", "receive", "send"]
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.001, 0.05  # seconds between two tries to connect
 
@@ -42,20 +49,21 @@ Name = str | os.PathLike[str]
 def listen(
     name: Name,
     *,
-    direction: str = "both",
+    direction: Direction = "both",
     users: Users = (),
     mode: int | None = None,
     size: int = 4 << 20,
     write_size: int | None = None,
     max_size: int | None = None,
     spin: float | None = None,
-    wake: str = "write-size",
+    wake: WakePolicy = "write-size",
 ) -> Listener:
     """Take a name that unrelated processes can ``connect()`` to; they are accepted one by one.
 
     name: 1 to 64 ASCII letters, digits, "_", "-" and "." (not first "-" or "."), for processes of
-        the same user; or an absolute path, whose directory exists.  Neither ends in ".lock".  A
-        name that was left behind by a listener that has died is taken over.
+        the same user; or an absolute path, whose directory exists.  (A path object is a path.)
+        Neither ends in ".lock".  A name that was left behind by a listener that has died is taken
+        over.
     direction: "both", or what the listener does: with "receive" it only receives and the clients
         only send, with "send" it only sends.
     users: user ids, or names of users, that may connect beside the user this process acts as.  Only
@@ -65,12 +73,14 @@ def listen(
     size, write_size, max_size, spin, wake: of every connection, as for ``Pipe()``: the listener
         decides for both ends.
 
-    OSError EADDRINUSE: somebody listens on it already, or there is a file of another kind.
-    PermissionError: the directory for names is not this user's alone, or a path's directory does
-    not let this user make files.  FileNotFoundError: a path's directory is not there.  OSError
-    ENAMETOOLONG: the path is too long for a socket.  ValueError: no such name, direction, user or
-    mode; users without a path; and as for ``Pipe()``.  Where an error has a ``filename``, that is
-    the path of the socket (or the directory for names, if that is what is wrong).
+    OSError EADDRINUSE: somebody listens on it already, or there is a file of another kind, or
+    another user's socket that this one may not look at.  PermissionError: it was left behind by
+    another user, and the directory lets nobody else remove it; or the directory for names is not
+    this user's alone, or a path's directory does not let this user make files.  FileNotFoundError:
+    a path's directory is not there.  OSError ENAMETOOLONG: the path is too long for a socket.
+    ValueError: no such name, direction, user or mode; users without a path; and as for ``Pipe()``.
+    Where an error has a ``filename``, that is the path of the socket (or the directory for names,
+    if that is what is wrong).
     """
     sizes = {"size": size, "write_size": write_size, "max_size": max_size}
     return Listener(name, direction, users, mode, {**sizes, "spin": spin, "wake": wake})
@@ -90,9 +100,10 @@ def connect(
 
     FileNotFoundError: there is no such name.  ConnectionRefusedError: the name was left behind.
     ConnectionResetError: the listener has gone before it accepted.  (None of these with ``wait``.)
-    TimeoutError: out of time.  PermissionError: the listener is another user's, or does not accept
-    this one; or the directory for names is not this user's alone.  OSError EPROTOTYPE or EBADMSG:
-    that is not a listener of shmpipe, or one of another version.  OSError EXDEV: the two
+    TimeoutError: out of time.  OSError EMFILE: this process has no descriptors left, of which the
+    end takes two and connecting one more.  PermissionError: the listener is another user's, or does
+    not accept this one; or the directory for names is not this user's alone.  OSError EPROTOTYPE or
+    EBADMSG: that is not a listener of shmpipe, or one of another version.  OSError EXDEV: the two
     processes do not see each other in /proc: another pid namespace (container), or another user's
     and /proc hides those; pipes do not work there.  ValueError: no such name or user.
     """
@@ -111,7 +122,9 @@ def connect(
             failure = error
         left = remaining(deadline)
         if left is not None and left <= 0:
-            raise TimeoutError(f"nobody has accepted as {name!r} in time") from failure
+            there = not isinstance(failure, (FileNotFoundError, ConnectionRefusedError))
+            what = "accepted as" if there else "begun to listen on"
+            raise TimeoutError(f"nobody has {what} {name!r} in time") from failure
         time.sleep(pause if left is None else min(pause, left))
         pause = min(2 * pause, _LAST_PAUSE)
         del failure

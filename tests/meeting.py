@@ -60,9 +60,9 @@ def converse(connection: Any) -> None:
     assert numpy.array_equal(connection.recv(timeout=LIMIT), array)
 
 
-def listen_only(name: str, ready: Flag) -> None:
+def listen_only(name: str, ready: Flag, mode: int | None) -> None:
     """Have a name and accept nobody, until killed."""
-    with shmpipe.listen(name):
+    with shmpipe.listen(name, mode=mode):
         ready.set()
         signal.pause()
 
@@ -76,13 +76,13 @@ def program(*lines: str, before: Sequence[str] = (), **environment: str) -> subp
     return subprocess.Popen(command, env=environment, cwd=os.sep)
 
 
-def leave_behind(place: Path, name: str) -> None:
+def leave_behind(place: Path, name: str, mode: int | None = None) -> None:
     """What a listener leaves that was killed."""
     with Flag() as ready:
-        child = run_child(listen_only, name, ready)
+        child = run_child(listen_only, name, ready, mode)
         ready.wait()
         child.kill()
-    assert name in files(place)
+    assert os.path.basename(name) in files(place)
 
 
 def refusal(name: str | Path) -> int | None:

@@ -140,6 +140,8 @@ def test_made_for_connections_alone(loop: Any) -> None:
         wrapper = loop.wrap(end)
         with pytest.raises(TypeError, match=r"not shmpipe\.aio\..*AsyncConnection$"):
             loop.wrap(wrapper)
+    with pytest.raises(OSError, match="handle is closed"):
+        loop.wrap(end)
 
 
 def test_one_wrapper_for_a_connection() -> None:

@@ -318,6 +318,22 @@ def test_wrong_ends() -> None:
     asyncio.run(main())
 
 
+def test_one_stream_for_an_end() -> None:
+    async def main() -> None:
+        reader, writer = pipe()
+        lines = await open_reader(reader)
+        with pytest.raises(ValueError, match="has a transport already"):
+            await open_reader(reader)
+        out = await open_writer(writer)
+        with pytest.raises(ValueError, match="has a transport already"):
+            await open_writer(writer)
+        out.write(b"one\n")
+        out.close()
+        assert await asyncio.wait_for(lines.read(), 20) == b"one\n"
+
+    asyncio.run(main())
+
+
 def test_wrong_arguments() -> None:
     async def main() -> None:
         reader, writer = pipe()

@@ -31,6 +31,7 @@ INTERPRETED = {
     "_version",
     "answers",
     "arrays",
+    "errors",
     "layouts",
     "naming",
     "patch",

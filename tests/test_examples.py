@@ -285,6 +285,12 @@ def test_logfilter_ends_well(how: str, directory: Path) -> None:
             run.end(1, "a part of the chain has died: there is no result\n")
 
 
+@pytest.mark.parametrize("wrong", [["--pattern", "(["], ["."]])
+def test_logfilter_says_what_is_wrong(wrong: list[str], directory: Path) -> None:
+    with Run(directory, "logfilter", *wrong) as run:
+        run.end(2, r"usage: (?s:.*)logfilter.py: error: .*\n")
+
+
 # ---------------------------------------------------------------- edges
 
 
@@ -403,6 +409,38 @@ def test_service(directory: Path) -> None:
         "4, 8, 10, 12, 15, 17, 19, 22, 24",
         "2 workers were replaced",
     ]
+
+
+@with_aio
+def test_service_answers_what_makes_no_sense(directory: Path) -> None:
+    """And its workers live on."""
+    requests = {
+        "primes -5": "0",
+        "primes many": "error: invalid literal.*'many'",
+        "primes 99999999999999": "error: 99999999999999 is too much: at most 100000000",
+        "primes": "error: invalid literal.*",
+        "sleep -1": "error: .*non-negative",
+        "sleep inf": "error: .+",
+        "sleep nan": "error: .+",
+        "tea": "error: no such request: tea",
+    }
+    with Run(directory, "service", "--port", 0, "--limit", 1000) as run:
+        address = "localhost", int(run.line().rpartition(" ")[2])
+        workers = run.workers(2)
+        with socket.create_connection(address) as client, client.makefile("rw") as lines:
+            lines.write("x" * 70_000 + "\n")
+            with contextlib.suppress(ConnectionError):  # or what was not read ends it harder
+                lines.flush()
+                assert lines.readline() in ("error: that line is too long\n", "")
+        with socket.create_connection(address) as client, client.makefile("rw") as lines:
+            for request, answer in requests.items():
+                lines.write(f"{request}\n")
+                lines.flush()
+                assert re.fullmatch(answer + "\n", lines.readline()), request
+        wait_until_at_work(workers)
+        assert run.workers(2) == workers
+        run.interrupt()
+        run.end(130)
 
 
 @with_aio

@@ -358,6 +358,30 @@ def test_no_names(name: str) -> None:
             call(name)
 
 
+@pytest.mark.parametrize("path", ["a", "./a", "a/b"])
+def test_a_path_object_is_a_path(path: str) -> None:
+    """ "./a" and "a" are the same to it, so it does not mean a name where a string is none."""
+    for call in (shmpipe.listen, shmpipe.connect):
+        with pytest.raises(ValueError, match="relative"):
+            call(Path(path))
+
+
+def test_out_of_time_says_what_was_waited_for(place: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match="nobody has begun to listen on 'nobody'"):
+            shmpipe.connect("nobody", wait=True, timeout=0.01)
+        leave_behind(place, "nobody")
+    with shmpipe.listen("busy"), pytest.raises(TimeoutError, match="'busy' has not accepted"):
+        shmpipe.connect("busy", wait=True, timeout=0.01)
+
+
+@pytest.mark.parametrize("user", [-5, 2**32 - 1])
+def test_no_users(user: int, tmp_path: Path) -> None:
+    for call in (shmpipe.listen, shmpipe.connect):
+        with pytest.raises(ValueError, match=f"users: {user} is no user id"):
+            call(tmp_path / "name", users=[user])
+
+
 class BytesPath:
     def __fspath__(self) -> bytes:
         return b"/tmp/bytes"

@@ -22,7 +22,17 @@ import pytest
 import shmpipe
 from shmpipe import answers, naming
 
-from .meeting import LIMIT, NOBODY, as_root, converse, echo, place, program, refusal
+from .meeting import (
+    LIMIT,
+    NOBODY,
+    as_root,
+    converse,
+    echo,
+    leave_behind,
+    place,
+    program,
+    refusal,
+)
 from .support import eventually, run_child, run_thread
 
 pytestmark = pytest.mark.usefixtures(place.__name__)
@@ -80,6 +90,40 @@ def test_a_crowd_of_silent_ones_ends_in_time() -> None:
             for _ in range(3):
                 listener.accept(0.05).close()
         child.kill()
+
+
+def connect_with_few(spare: int) -> Any:
+    """Connect with so many descriptors left; what is received, or the errno."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    hoard = []
+    with contextlib.suppress(OSError):
+        while True:
+            hoard.append(os.dup(0))
+    for number in hoard[len(hoard) - spare :]:
+        os.close(number)
+    try:
+        with shmpipe.connect("few", timeout=LIMIT) as connection:
+            return connection.recv(timeout=LIMIT)
+    except OSError as error:
+        return error.errno
+
+
+def test_a_client_with_few_descriptors_left() -> None:
+    """However many are missing, it is told so; and the listener sees that it has gone."""
+    with shmpipe.listen("few") as listener:
+
+        def serve() -> None:
+            for connection in listener:
+                with contextlib.suppress(BrokenPipeError):
+                    connection.send("welcome")
+
+        serving = run_thread(serve)
+        found = [run_child(connect_with_few, spare).join() for spare in range(6)]
+        listener.close()
+        serving.join()
+    assert found[0] == errno.EMFILE and found[-1] == "welcome"
+    assert set(found) == {errno.EMFILE, "welcome"}
 
 
 def test_no_descriptors_left() -> None:
@@ -283,6 +327,25 @@ def test_a_listener_of_another_user_is_not_trusted(shared: Path) -> None:
         # Nor can others take the name while somebody has it, or put theirs in its place.
         child = run_child(as_nobody, refusal, shared / "name")
         assert child.join() == errno.EACCES
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("mode", "number", "why"),
+    [
+        (0o600, errno.EADDRINUSE, "a socket of user 0, which this user may not look at"),
+        (0o666, errno.EPERM, "left behind by user 0, and this user may not remove it"),
+    ],
+)
+def test_what_another_user_has_left(mode: int, number: int, why: str, shared: Path) -> None:
+    """In a directory as /tmp is."""
+    os.chmod(shared, 0o1777)
+    path = shared / "name"
+    leave_behind(shared, str(path), mode)
+    child = run_child(as_nobody, shmpipe.listen, path)
+    with pytest.raises(OSError, match=why) as caught:
+        child.join()
+    assert (caught.value.errno, caught.value.filename) == (number, str(path))
 
 
 @pytest.fixture

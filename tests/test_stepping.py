@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
+import pickle
 import random
 import select
+import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from shmpipe import F_SETPIPE_SZ, Connection, Pipe, fcntl
+from shmpipe import F_SETPIPE_SZ, Connection, PartlyReceived, Pipe, fcntl
 from shmpipe.segment import RD_TURN_BY, W_OPEN, WR_TURN_BY
 
 from .links import KiB, MiB, both_ways, fill_link, link_of, numbered, receive_all
@@ -124,8 +128,10 @@ def test_received_in_steps_too() -> None:
             stepped.sent or stepped.step()
             try:
                 message = receiver.recv_bytes(timeout=0.0)
-            except TimeoutError as error:
-                kept.append(error.kept)  # type: ignore[attr-defined]
+            except PartlyReceived as error:
+                kept.append(error.kept)
+            except TimeoutError:
+                assert not kept  # the first part has not come
             else:
                 break
         assert message == numbered(7, LARGE)
@@ -326,3 +332,47 @@ def test_no_time_for_another_receivers_large_message() -> None:
         child.join()
         sender.send(1)
         assert receiver.recv(timeout=20) == 1
+
+
+@contextlib.contextmanager
+def alarm() -> Iterator[TimeoutError]:
+    """In a moment a signal's handler raises the error that this gives."""
+    its = TimeoutError("the handler's")
+
+    def handler(*_: object) -> None:
+        raise its
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        yield its
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+@pytest.mark.parametrize("call", ["recv", "recv_many", "poll"])
+def test_a_handlers_timeout_is_not_ours(call: str, timeout: float | None) -> None:
+    with link_of("shmpipe", False) as (receiver, sender):
+        with alarm() as its, pytest.raises(TimeoutError) as caught:
+            getattr(receiver, call)(timeout=timeout)
+        assert caught.value is its
+        sender.send(1)
+        assert receiver.recv(timeout=1) == 1
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_a_handlers_timeout_in_the_middle_of_a_message(timeout: float | None) -> None:
+    """It comes out as it is; only our own say what has been kept."""
+    with (
+        link_of("shmpipe", False, size=8 * KiB) as (receiver, sender),
+        sender.begin_send_bytes(numbered(7, LARGE)) as stepped,
+    ):
+        stepped.step()
+        with alarm() as its, pytest.raises(TimeoutError) as caught:
+            receiver.recv_bytes(timeout=timeout)
+        assert caught.value is its
+        with pytest.raises(PartlyReceived) as late:
+            receiver.recv_bytes(timeout=0)
+        assert 0 < late.value.kept == pickle.loads(pickle.dumps(late.value)).kept

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +55,19 @@ def test_the_changelog_keeps_its_form() -> None:
         assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading)
     kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert set(re.findall(r"^### (.*)$", text("CHANGELOG.md"), re.M)) <= kinds
+
+
+def test_the_page_of_an_index_has_no_dead_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made of README.md, by a function of setup.py, which as a whole would build."""
+    tree = ast.parse(text("setup.py"))
+    tree.body = [node for node in tree.body if getattr(node, "name", "") == "description"]
+    names: dict[str, Any] = {"re": re}
+    exec(compile(tree, "setup.py", "exec"), names)
+    monkeypatch.chdir(ROOT)
+    page = names["description"]()
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", page) == []
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", text("README.md")) != []
+    assert "docs/performance/rate.svg" in page and "docs/tutorial.md" in page
 
 
 @pytest.mark.parametrize("made_here", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -9,6 +10,11 @@ import anyio
 import anyio.lowlevel
 
 from .core import Core
+
+if not hasattr(anyio, "notify_closing"):
+    raise ImportError("shmpipe.aio.anyio needs AnyIO 4.10 or later: this one is older")
+
+__all__ = ["AsyncConnection"]
 
 
 class AsyncConnection(Core):
@@ -20,6 +26,15 @@ class AsyncConnection(Core):
     """
 
     _turns_between_breaths = 1  # every call is a checkpoint, as is the rule there
+
+    def _here(self) -> object:
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            import trio
+
+            here: object = trio.lowlevel.current_trio_token()
+            return here
 
     def _line(self) -> AbstractAsyncContextManager[Any]:
         # (A name with a type, so that it is checked the same with AnyIO installed and without.)

@@ -22,13 +22,17 @@ class AsyncConnection(Core):
 
     ``async for obj in conn`` receives until EOF, ``async with conn`` closes it in the end.
 
-    For one event loop at a time.  TypeError: that is not a ``Connection``.  ValueError: it has such
-    a wrapper already.
+    For one event loop at a time; RuntimeError: tasks of another are at work on it.  Those of one
+    that is closed are given up.  TypeError: that is not a ``Connection``.  ValueError: it has such
+    a wrapper already.  OSError: it is closed.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._waiting: dict[int, _Wait] = {}
         super().__init__(connection)
+
+    def _here(self) -> object:
+        return asyncio.get_running_loop()
 
     def _line(self) -> AbstractAsyncContextManager[Any]:
         return asyncio.Lock()
@@ -48,7 +52,7 @@ class AsyncConnection(Core):
     def _drop(self, descriptor: int) -> None:
         wait = self._waiting.get(descriptor)
         if wait is not None:
-            wait.end()
+            wait.end_from_anywhere()
 
 
 class _Wait:
@@ -74,8 +78,20 @@ class _Wait:
 
     def end(self) -> None:
         """Forget the descriptor, whose number may soon mean another file.  Again: nothing."""
+        if self._loop.is_closed():
+            return  # it has forgotten everything, and nobody waits
         if self._registered:
             self._registered = False
             self._timer.cancel()
             self._remove(self._descriptor)
         self._ready()
+
+    def end_from_anywhere(self) -> None:
+        """As ``end()``, also where the loop runs in another thread."""
+        if self._loop.is_running() and asyncio._get_running_loop() is not self._loop:
+            try:
+                self._loop.call_soon_threadsafe(self.end)
+                return
+            except RuntimeError:
+                pass  # it has just been closed
+        self.end()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from ..connection import A
+    from ..connection import A, ItemType, Order, S
 
 T = TypeVar("T")
 
@@ -56,19 +56,30 @@ class Core:
                 "expected a shmpipe.Connection, as Pipe() makes them, "
                 f"not {type(connection).__module__}.{type(connection).__qualname__}"
             )
+        if connection.closed:
+            raise OSError("handle is closed")
         known = _wrapped.get(connection)
         other = None if known is None else known()
         if other is not None and not other.closed:
             # Loops know one task per descriptor and direction: a second would displace the first.
             raise ValueError("the connection has an asynchronous wrapper already")
         self._connection = connection
-        self._lines = self._line(), self._line()
+        self._home: object = None  # the event loop that the lines are of
+        self._lines: tuple[Any, Any] = (None, None)
         self._descriptors: dict[bool, int] = {}  # by whether for writing; made at the first wait
         self._sending: SteppedSend | None = None
         self._calls = 0
         _wrapped[connection] = weakref.ref(self)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Not copied, not pickled: TypeError.  ``connection`` can be sent to another process."""
+        raise TypeError(f"cannot copy or pickle {self!r}; its connection can be pickled")
+
     # --- what event loops do differently ---------------------------------------------------------
+
+    def _here(self) -> object:
+        """The event loop that runs."""
+        raise NotImplementedError
 
     def _line(self) -> AbstractAsyncContextManager[Any]:
         """A lock that lets tasks in one by one, in the order in which they came."""
@@ -110,6 +121,8 @@ class Core:
 
     def close(self) -> None:
         """Close the connection.  Tasks that wait on it get OSError "handle is closed".
+
+        Also outside of event loops, and where the one that it was used in is closed.
 
         A message that a task is in the middle of sending is given up.  BufferError: a message is
         lent.
@@ -166,7 +179,7 @@ class Core:
 
     async def _send(self, sending: SteppedSend) -> None:
         with sending:
-            async with self._lines[True]:
+            async with self._line_of(True):
                 await self._breathe()
                 self._sending = sending
                 try:
@@ -174,7 +187,8 @@ class Core:
                 finally:
                     # Here, not after the line: the next one would find the turn taken.
                     sending.cancel()
-                    self._sending = None
+                    if self._sending is sending:  # not so if this task's loop was closed meanwhile
+                        self._sending = None
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -221,7 +235,7 @@ class Core:
 
     async def _receive(self, call: Callable[..., T]) -> T:
         """What ``call(timeout=0.0)`` returns, once it does not raise TimeoutError."""
-        async with self._lines[False]:
+        async with self._line_of(False):
             await self._breathe()
             result: T = await self._until_done(False, partial(_take, call))
             return result
@@ -247,8 +261,8 @@ class Core:
         return self._lent(False, self._connection.recv_array_view)
 
     def reserve_array(
-        self, shape: Any, dtype: Any, order: str = "C"
-    ) -> AbstractAsyncContextManager[NDArray[Any]]:
+        self, shape: Any, dtype: ItemType[S], order: Order = "C"
+    ) -> AbstractAsyncContextManager[NDArray[S]]:
         """As ``reserve``, for ``Connection.reserve_array``."""
         return self._lent(True, partial(self._connection.reserve_array, shape, dtype, order))
 
@@ -256,13 +270,34 @@ class Core:
     async def _lent(
         self, writing: bool, loan: Callable[..., AbstractContextManager[T]]
     ) -> AsyncIterator[T]:
-        async with self._lines[writing]:
+        async with self._line_of(writing):
             await self._breathe()
             block: _Entered[T] = await self._until_done(writing, partial(_enter, loan))
             with block as value:
                 yield value
 
     # --- waiting ---------------------------------------------------------------------------------
+
+    def _line_of(self, writing: bool) -> AbstractAsyncContextManager[Any]:
+        """Where to stand in line, in the event loop that runs."""
+        here = self._here()
+        if here is not self._home:
+            self._move(here)
+        line: AbstractAsyncContextManager[Any] = self._lines[writing]
+        return line
+
+    def _move(self, here: object) -> None:
+        """From one event loop to another; tasks of one that was closed are given up.
+
+        RuntimeError: tasks of one that was not are at work.
+        """
+        if any(line is not None and line.locked() for line in self._lines):
+            if not getattr(self._home, "is_closed", bool)():
+                raise RuntimeError(f"{self!r} is in use in another event loop")
+            if self._sending is not None:
+                self._sending.cancel()
+        self._lines = self._line(), self._line()
+        self._home = here
 
     async def _breathe(self) -> None:
         """Somebody who always finds something to do must not keep all others from running."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import os
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ MOST = 1 << 18  # bytes read at once
 
 async def open_reader(reader: PipeReader, *, limit: int = 1 << 16) -> asyncio.StreamReader:
     """An ``asyncio.StreamReader`` of what comes out of a pipe; at EOF the end is closed.
+
+    ValueError: the end has a stream or a transport already; likewise below.
 
     limit: bytes that ``readuntil()`` and ``readline()`` accept, and twice as many are read ahead.
     To stop earlier, use ``connect_read_pipe()`` and close its transport.  TypeError: that is not a
@@ -88,19 +91,32 @@ def _made_by(protocol_factory: Callable[[], P]) -> P:
     return protocol_factory()
 
 
+_transports: weakref.WeakKeyDictionary[PipeEnd, weakref.ref[_Transport]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
 class _Transport(asyncio.BaseTransport):
     """What both directions have in common."""
+
+    _loop: asyncio.AbstractEventLoop
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, end: PipeEnd, protocol: asyncio.BaseProtocol
     ) -> None:
         super().__init__({"pipe": end})
+        known = _transports.get(end)
+        other = None if known is None else known()
+        if other is not None and not other._loop.is_closed():
+            # Loops know one callback per descriptor: a second would displace the first.
+            raise ValueError(f"{end!r} has a transport already")
         fcntl(end, F_SETFL, fcntl(end, F_GETFL) | os.O_NONBLOCK)
         self._loop = loop
         self._end = end
         self._protocol: Any = protocol
         self._descriptor = end.fileno()
         self._closing = False
+        _transports[end] = weakref.ref(self)
         loop.call_soon(protocol.connection_made, self)
 
     def get_protocol(self) -> asyncio.BaseProtocol:

@@ -12,11 +12,14 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import pair
 from .pair import BothSides, Channel, Report, Usage
 from .table import byte_count
+
+if TYPE_CHECKING:
+    from ..policies import WakePolicy
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Subject:
     """A pipe to be measured: the kernel's, or ours under a wake policy."""
 
     name: str
-    policy: str | None = None
+    policy: WakePolicy | None = None
     """None: a pipe of the kernel."""
     write_size: int = 4096
     """Bytes; only the policy ``write-size`` looks at it."""

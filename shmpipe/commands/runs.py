@@ -12,11 +12,14 @@ import dataclasses
 import fcntl
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import pair
 from .lines import Counter, number_chunks, text_digest, text_size
 from .pair import BothSides, Channel, Outcome, Report, Usage
+
+if TYPE_CHECKING:
+    from ..policies import WakePolicy
 
 DEFAULT_COUNT = 50_000_000
 DEFAULT_SIZE = 65536
@@ -84,7 +87,7 @@ def run_shmpipe(
     count: int = DEFAULT_COUNT,
     size: int = DEFAULT_SIZE,
     write_size: int = 4096,
-    policy: str = "write-size",
+    policy: WakePolicy = "write-size",
     spin: float | None = 0.0,
     cpus: tuple[int, int] | None = None,
     progress: Report = lambda amount: None,
