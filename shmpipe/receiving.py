@@ -219,7 +219,9 @@ class Receiver:
                 if identity.is_alive(keeper):
                     return _KEPT
                 self.streams.lose()
-            if not ring.front() or ring.kind in (DATA, OBJECT):
+            if not ring.front():
+                return _LOST  # another receiver was faster, and it may have been no message
+            if ring.kind in (DATA, OBJECT):
                 return _HERE
             taker = words[RD_TURN_BY]
             if taker and identity.is_alive(taker):

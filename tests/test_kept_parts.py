@@ -15,8 +15,16 @@ from shmpipe.assembling import Assembly, Plain, Room
 from shmpipe.bytering import ByteRing
 from shmpipe.objects import Message
 
-from .links import MiB, check_message, message, receive_all, stop_resource_sharer, waiting_its_turn
-from .steps import Boom, boom, die, interpreted_only
+from .links import (
+    MiB,
+    check_message,
+    link_of,
+    message,
+    receive_all,
+    stop_resource_sharer,
+    waiting_its_turn,
+)
+from .steps import Boom, at_step, boom, die, interpreted_only
 from .support import PAGE, Child, Flag, eventually, run_child, run_thread
 from .test_stopped import LIMIT, TOTAL, partly_sent, stopped
 from .test_torn_frames import freeze, thaw
@@ -194,6 +202,25 @@ def test_poll_takes_away_what_a_killed_receiver_leaves() -> None:
         assert polling.join()
         assert receiver.recv_bytes() == b"next"
         assert receiver.stats().frames_dropped == 1
+
+
+@interpreted_only
+def test_poll_beside_one_that_takes_it_away() -> None:
+    """At every step of a look at what will be no message another process's poll() removes it."""
+    for step in range(1000):
+        with link_of("shmpipe", False, size=RING) as (receiver, sender):
+            with sender.begin_send_bytes(bytes(3 * RING)) as given_up:
+                given_up.step()
+            assert receiver.stats().bytes_written > RING // 2
+
+            def elsewhere(receiver: Connection = receiver, sender: Connection = sender) -> None:
+                run_child(receiver.poll, 0, close=[sender]).join()
+
+            with at_step(step, elsewhere, ("receiving", "arrivals", "bytering")) as point:
+                assert not receiver.poll(0)
+            if not point.reached:
+                break
+    assert step > 10
 
 
 # ---------------------------------------------------------------- too little memory
