@@ -155,9 +155,10 @@ class Collector:
             have = self._keep(error)
             if have is None or not is_over(deadline) or type(error) is not TimeoutError:
                 raise  # (what a signal's handler raises is the handler's)
-            late = PartlyReceived(*error.args)
-            late.kept = have
-        raise late
+            why = error.args
+        # (Not from a variable: an exception whose traceback's frames refer to it stays, with all
+        # that they have of the ring, until garbage is collected.)
+        raise _partly_received(why, have)
 
     def _keep(self, error: BaseException) -> int | None:
         """A call ends in the middle of a stream: leave to the next one what it can go on with.
@@ -295,6 +296,12 @@ class Collector:
         finally:
             turn.release()
             turn.leave()
+
+
+def _partly_received(why: tuple[Any, ...], have: int) -> PartlyReceived:
+    late = PartlyReceived(*why)
+    late.kept = have
+    return late
 
 
 def is_over(deadline: float | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
 import resource
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from typing import Any
 import numpy
 import pytest
 
-from shmpipe import F_SETPIPE_SZ, Connection, Pipe, collecting, fcntl, segment
+from shmpipe import F_SETPIPE_SZ, Connection, PartlyReceived, Pipe, collecting, fcntl, segment
 from shmpipe.assembling import Assembly, Plain, Room
 from shmpipe.bytering import ByteRing
 from shmpipe.objects import Message
@@ -221,6 +223,66 @@ def test_poll_beside_one_that_takes_it_away() -> None:
             if not point.reached:
                 break
     assert step > 10
+
+
+def broken(sender: Connection, receiver: Connection) -> None:
+    receiver.close()
+    sender.send_bytes(b"x")
+
+
+def ended(receiver: Connection, sender: Connection) -> None:
+    sender.close()
+    receiver.recv_bytes()
+
+
+FAILING: dict[str, Callable[[Connection, Connection], Any]] = {
+    "recv": lambda receiver, sender: receiver.recv_bytes(timeout=0.01),
+    "recv_many": lambda receiver, sender: receiver.recv_many(timeout=0.01),
+    "view": lambda receiver, sender: receiver.recv_view(timeout=0.01).__enter__(),
+    "send": lambda receiver, sender: sender.send_bytes(bytes(3 * RING), timeout=0.01),
+    "reserve": lambda receiver, sender: sender.reserve(RING - 8, timeout=0.01).__enter__(),
+    "object": lambda receiver, sender: sender.send(bytearray(3 * RING), timeout=0.01),
+    "broken": lambda receiver, sender: broken(sender, receiver),
+    "ended": ended,
+    "too large": lambda receiver, sender: sender.reserve(2 * RING).__enter__(),
+    "part": lambda receiver, sender: receiver.recv_bytes(timeout=LIMIT),
+    "part into a buffer": lambda receiver, sender: receiver.recv_bytes_into(
+        bytearray(TOTAL), timeout=LIMIT
+    ),
+}
+
+
+@pytest.mark.parametrize("how", FAILING)
+def test_an_error_leaves_nothing_to_the_collector(how: str) -> None:
+    """Its frames have what they need of the ring, so it has to go when its handler ends."""
+    stopped_inside: Any = contextlib.nullcontext()
+    sending = None
+    if how.startswith("part"):
+        receiver, sender, sending = partly_sent()
+        stopped_inside = stopped(sending)
+    else:
+        receiver, sender = Pipe(False, size=RING)
+        if how == "reserve":
+            sender.send_bytes(b"x")
+    with receiver, sender, stopped_inside:
+        gc.collect()
+        gc.disable()
+        try:
+            # (Not pytest.raises(), which has what it caught in a circle of its own.)
+            try:
+                FAILING[how](receiver, sender)
+            except (OSError, EOFError, ValueError) as error:
+                failed = type(error)
+            assert failed in (TimeoutError, PartlyReceived, BrokenPipeError, EOFError, ValueError)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            assert not [one for one in gc.garbage if isinstance(one, BaseException)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    if sending is not None:
+        sending.kill()
 
 
 # ---------------------------------------------------------------- too little memory
