@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import shmpipe
 from shmpipe.commands.table import replace_unprintable
 
 from . import (
@@ -77,8 +78,12 @@ def _tell(text: str) -> None:
 def _peers(wanted: list[str] | None) -> tuple[list[Peer], dict[str, str]]:
     """Those who take part, and the reasons of those who do not."""
     taking_part, skipped = [], {}
+    words = [word.lower() for word in wanted or ()]
+    names = [peer.name for peer in all_peers()]
+    for word in words:
+        if not any(word in name.lower() for name in names):
+            raise SystemExit(f"no peer has {word!r} in its name: there are {', '.join(names)}")
     for peer in all_peers():
-        words = [word.lower() for word in wanted or ()]
         if words and not peer.ours and not any(word in peer.name.lower() for word in words):
             continue
         reason = peer.missing()
@@ -99,13 +104,31 @@ def _selected(only: list[str] | None, peers: list[Peer], plan: Plan) -> list[Wor
     return [workload for workload in everything if {workload.group, workload.name} & set(only)]
 
 
+def _check_places(options: argparse.Namespace) -> None:
+    """Before anything is measured: what could not be written would be lost."""
+    for path in (options.json, options.pyperf, options.markdown):
+        if path and not path.resolve().parent.is_dir():
+            raise SystemExit(f"cannot write {path}: there is no directory {path.parent}")
+    if options.docs and not (options.docs / "performance.md").is_file():
+        raise SystemExit(f"--docs {options.docs}: there is no performance.md in it")
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"cannot take results from {path}: {error}") from None
+    return document
+
+
 def _measure(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """The document, and whether the run came to its end."""
     plan = Plan.smoke() if options.smoke else Plan.fast() if options.fast else Plan()
     peers, skipped = _peers(options.peers)
     for name, reason in skipped.items():
-        _tell(f"skipped: {name} ({reason})")
+        _tell(f"skipped: {name} ({reason}); pip install '.[bench]' has all peers")
     selected = _selected(options.only, peers, plan)
+    _tell(f"shmpipe {shmpipe.__version__}, engine {shmpipe.engine}\n")
     document = results.begin(plan, peers, skipped)
     try:
         for workload in selected:
@@ -155,8 +178,9 @@ def main(arguments: list[str] | None = None) -> int:
             contenders = ", ".join(contender.name for contender in workload.contenders)
             _tell(f"{workload.group:10} {workload.name:20} {contenders}")
         return 0
+    _check_places(options)
     if options.load:
-        _write(json.loads(options.load.read_text(encoding="utf-8")), options)
+        _write(_loaded(options.load), options)
         return 0
     signal.signal(signal.SIGTERM, _interrupt)
     document, complete = _measure(options)

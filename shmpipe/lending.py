@@ -197,9 +197,13 @@ class Loan:
 
     def __del__(self) -> None:
         # Entered by hand, and dropped.  (No lock is taken here: a finalizer runs anywhere.)
-        if getattr(self, "_has_turn", False):
+        if getattr(self, "_has_turn", False) and identity.token == self._token:
             with contextlib.suppress(Exception):
-                self._give_back()
+                try:
+                    if self._view is not None:
+                        self._take_back(self._view)
+                finally:
+                    self._give_back()
 
     def _begin(self) -> memoryview:
         raise NotImplementedError

@@ -83,6 +83,28 @@ def test_all_groups_are_tested() -> None:
     assert {line.split()[0] for line in listed.splitlines()} == set(GROUPS)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--peers", "nobody"], "no peer has 'nobody' in its name"),
+        (["--only", "nothing"], "unknown workload: nothing"),
+        (["--json", "/nowhere/x.json"], "there is no directory /nowhere"),
+        (["--docs", "/nowhere"], "there is no performance.md in it"),
+        (["--load", "/nowhere/x.json"], "cannot take results from /nowhere/x.json"),
+        (["--load", str(ROOT / "README.md")], "cannot take results from"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_measured(
+    arguments: list[str], why: str
+) -> None:
+    process = start("-m", "bench", "--smoke", *arguments)
+    output, errors = process.communicate()
+    assert process.returncode == 1
+    assert why in errors
+    assert "Traceback" not in errors
+    assert output == ""
+
+
 def test_results_can_be_loaded_again(tmp_path: Path) -> None:
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     run("-m", "bench", "--smoke", "--only", "crowd", "--peers", "os.pipe", "--json", str(first))
