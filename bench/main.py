@@ -128,7 +128,7 @@ def _measure(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     for name, reason in skipped.items():
         _tell(f"skipped: {name} ({reason}); pip install '.[bench]' has all peers")
     selected = _selected(options.only, peers, plan)
-    _tell(f"shmpipe {shmpipe.__version__}, engine {shmpipe.engine}\n")
+    _tell(f"shmpipe {shmpipe.__version__}, engine {shmpipe.engine}")
     document = results.begin(plan, peers, skipped)
     try:
         for workload in selected:

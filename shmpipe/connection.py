@@ -456,7 +456,8 @@ def Pipe(
     size: capacity of each direction in bytes, rounded up to a power of two of at least a page: what
         can be sent before anybody receives.  Every message takes 8 bytes more, and a multiple of 8;
         one of more than half of ``size`` up to 128 more, since it passes through in parts, as
-        larger ones do.  Memory is used only as it is needed.
+        larger ones do.  Memory is used only as it is needed: all of it by
+        large messages, and by streams without a pause.
     write_size: bytes, rounded up to pages: a blocked sender is woken, and ``outgoing.fileno()``
         reported writable, only when so much is free.  Default: a quarter of ``size``.
     max_size, wake, spin: as for ``pipe()``.

@@ -75,7 +75,7 @@ class Follower:
         primitives.idle(MOMENT)
         took, came = time.monotonic() - begun, words[WPOS] - here
         enough = min(AHEAD, self.ring.pages() << PAGE_SHIFT >> 1)
-        if came < enough and came * time_before > FASTER * came_before * took:
+        if 0 < came < enough and came * time_before > FASTER * came_before * took:
             primitives.idle(min(took * (enough - came) / came, LONGEST))
             took, came = time.monotonic() - begun, words[WPOS] - here
         # A full ring has held the sender up: it may grow now, and then is the time to compare.

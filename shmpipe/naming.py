@@ -13,6 +13,7 @@ does.**  Thus who gives a name up needs no lock: as long as it listens, the file
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -166,7 +167,8 @@ def claim(path: str, mine: Door, mode: int) -> FileId:
         return _id(os.stat(path))
     except BaseException:
         if bound:
-            os.unlink(path)
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         raise
     finally:
         try:
@@ -201,6 +203,8 @@ def _remove_what_was_left(path: str) -> None:
         raise OSError(errno.EADDRINUSE, why, path) from None
     try:
         os.unlink(path)
+    except FileNotFoundError:
+        pass  # its listener has ended just now
     except PermissionError as error:
         why = f"left behind by user {status.st_uid}, and this user may not remove it"
         raise named(error.errno, path, why) from None
@@ -208,10 +212,11 @@ def _remove_what_was_left(path: str) -> None:
 
 def _is_in_use(path: str) -> bool:
     """Whether some process has the socket whose file this is.  PermissionError: cannot be told."""
+    # Of a kind that does not fit, so that no listener takes this for a client.
+    door = Door(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        # Of a kind that does not fit, so that no listener takes this for a client.
-        Door(socket.AF_UNIX, socket.SOCK_DGRAM).connect(path)
-    except ConnectionRefusedError:
+        door.connect(path)
+    except (ConnectionRefusedError, FileNotFoundError):
         return False
     except PermissionError:
         raise

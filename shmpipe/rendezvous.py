@@ -120,14 +120,16 @@ def connect(
             if not wait:
                 raise
             failure = error
-        left = remaining(deadline)
-        if left is not None and left <= 0:
-            there = not isinstance(failure, (FileNotFoundError, ConnectionRefusedError))
-            what = "accepted as" if there else "begun to listen on"
-            raise TimeoutError(f"nobody has {what} {name!r} in time") from failure
-        time.sleep(pause if left is None else min(pause, left))
-        pause = min(2 * pause, _LAST_PAUSE)
-        del failure
+        try:
+            left = remaining(deadline)
+            if left is not None and left <= 0:
+                there = not isinstance(failure, (FileNotFoundError, ConnectionRefusedError))
+                what = "accepted as" if there else "begun to listen on"
+                raise TimeoutError(f"nobody has {what} {name!r} in time") from failure
+            time.sleep(pause if left is None else min(pause, left))
+            pause = min(2 * pause, _LAST_PAUSE)
+        finally:
+            del failure  # whose traceback has this frame
 
 
 class Listener:

@@ -20,6 +20,7 @@ cdef class Sender:
     cdef readonly SideLock lock, turn
     cdef public object window
     cdef int64_t waits
+    cdef double since
 
     cpdef int send(self, uint64_t kind, object content, uint64_t size, object deadline) except -1
     @cython.locals(side=WriterSide, ring=ByteRing, words=Words, lock=SideLock)
@@ -32,6 +33,8 @@ cdef class Sender:
     ) except -1
     @cython.locals(capacity=int64_t, need=int64_t)
     cpdef bint goes_in_parts(self, int64_t size, bint patient) except -1
+    @cython.locals(now=double)
+    cdef int waited(self) except -1
     @cython.locals(ring=ByteRing, reader=SideLock, writer=SideLock)
     cpdef grow(self, uint64_t wanted, object deadline)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from . import identity
+from . import identity, primitives
 from .bytering import ByteRing, aligned
 from .control import enter_both, leave_both
 from .descriptors import Descriptor
@@ -46,11 +46,12 @@ from .writers import WriterSide
 
 MOST_GROWTHS = 64  # in one call: more than there are powers of two
 BUSY = 32
-"""Waits for a receiver at work, after which the ring may be as large as it likes.
+"""Waits for a receiver at work, within WHILE seconds, after which the ring gets all it may have.
 
-A ring that both sides' own caches hold is the slower one for two that are always busy, each line
-of it is fetched from the other core.  But as many of the ring's pages have to be touched first as
-the sender has by then waited for."""
+For two that are always busy a ring that fits their own caches is the slower one: each line of it
+is fetched from the other core.  (Not at once: all its pages have to be touched for a first time.)
+"""
+WHILE = 1.0
 
 
 class Sender:
@@ -63,7 +64,8 @@ class Sender:
         self.lock = side.lock
         self.turn = turn
         self.window: Any = None  # for lending; the turn's
-        self.waits = 0  # that ended without sleep
+        self.waits = 0  # that ended without sleep, lately
+        self.since = 0.0
 
     def send(self, kind: int, content: Any, size: int, deadline: float | None) -> None:
         """Send a message of ``size`` bytes: a bytes object, a view, or a list of such.
@@ -148,6 +150,14 @@ class Sender:
             return need > capacity  # (nor does one for whose parts there would not be space)
         return 2 * need > capacity
 
+    def waited(self) -> None:
+        """A wait for space has ended without sleep."""
+        now = primitives.coarse_time()
+        if now - self.since > WHILE:
+            self.since = now
+            self.waits = 0
+        self.waits += 1
+
     def grow(self, wanted: int, deadline: float | None) -> None:
         """Rings start small and grow when they prove too small, up to the pipe's size."""
         ring = self.ring
@@ -220,7 +230,7 @@ class _Sending:
                     spin = False
                     if self._spin(remaining(deadline)):
                         words[W_SPINS] = (words[W_SPINS] + 1) & WORD
-                        self.sender.waits += 1
+                        self.sender.waited()
                 elif grow:
                     self.growths += 1
                     self.sender.grow(self.want, deadline)

@@ -15,27 +15,37 @@ Who looks at the frame of a function may keep alive what it finds there:
 from __future__ import annotations
 
 import sys
-from itertools import repeat
-from operator import is_
+import threading
+from itertools import chain, repeat
+from operator import attrgetter, is_, methodcaller
 from types import FrameType
 
+_variables, _values = attrgetter("f_locals"), methodcaller("values")
 _FUNCTION = 0x1  # in co_flags; a module's, and a class's, f_locals are no copy
 
 
 def count(frame: FrameType, thing: object) -> int:
     """How many variables of the function that ``frame`` is of are ``thing``."""
+    # One call of C functions: no other thread runs meanwhile, whose look would empty the copy.
+    values = chain.from_iterable(map(_values, map(_variables, (frame,))))
+    number = sum(map(is_, values, repeat(thing)))
     found = frame.f_locals
-    # One call of C functions: no other thread runs meanwhile, whose look would change the copy.
-    number = sum(map(is_, found.values(), repeat(thing)))
     if (
         type(found) is dict
         and frame.f_code.co_flags & _FUNCTION
         # Who has called locals() there has the copy too, and a debugger writes it back.
         and sys.getrefcount(found) <= _OWN_REFERENCES
         and frame.f_trace is None
+        and not _is_watched()
     ):
         found.clear()
     return number
+
+
+def _is_watched() -> bool:
+    """Whether a debugger or a profiler may be in the middle of that function: as above."""
+    hooks = sys.gettrace, sys.getprofile, threading.gettrace, threading.getprofile
+    return any(hook() is not None for hook in hooks)
 
 
 def _references() -> int:

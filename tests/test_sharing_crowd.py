@@ -182,7 +182,7 @@ def test_both_directions_at_a_time() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_crowd_of_started_processes(method: str) -> None:
-    count, largest = 10, 2 * MiB
+    count, largest = 10, 5 * MiB
     with link_of("shmpipe", False) as (receiver, sender):
         receivers = [run_process(method, receive_messages, receiver) for _ in range(2)]
         senders = [

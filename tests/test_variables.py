@@ -212,6 +212,27 @@ def test_a_function_that_is_traced_keeps_its_variables() -> None:
     assert found == [1, thing, 1]
 
 
+def test_a_function_whose_profiler_looks_keeps_its_variables() -> None:
+    """After a profiler's call, too, the interpreter writes the copy back (before Python 3.12)."""
+    thing = Thing()
+    found = []
+
+    def profiled(thing: Thing) -> Thing:
+        len(found)
+        return thing
+
+    def look(frame: FrameType, event: str, arg: Any) -> None:
+        if frame.f_code.co_name == "profiled":
+            found.append(variables.count(frame, thing))
+
+    sys.setprofile(look)
+    try:
+        assert profiled(thing) is thing
+    finally:
+        sys.setprofile(None)
+    assert set(found) == {1}
+
+
 def test_variables_of_a_module_and_of_a_class_stay() -> None:
     namespace = {"count": variables.count, "frame": sys._getframe}
     source = """

@@ -84,6 +84,7 @@ def _load() -> types.SimpleNamespace:
     primitives.ThreadLock = semaphores.ThreadLock
     primitives.fence = semaphores.fence
     primitives.spin = semaphores.spin
+    primitives.idle = lambda seconds: None
     primitives.poll_fd = kernel.poll_fd
     primitives.coarse_time = kernel.Clock.monotonic
     identity: Any = kernel.Identity()
