@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .descriptors import Descriptor
+from .errors import OutOfTime
 from .following import PATIENT
 from .frames import remaining
 from .primitives import TIMED_OUT
@@ -56,7 +57,7 @@ def wait_for_data(side: ReaderSide, deadline: float | None) -> bool:
                 outcome = side.sleep(asleep, limit, others)
                 if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
                     kind, others = LONG, rewatched(side, others)
-    except TimeoutError:
+    except OutOfTime:
         side.abandon(asleep)
         raise
     except BaseException:

@@ -16,7 +16,7 @@ from . import identity
 from .arrivals import wait_for_data
 from .assembling import Assembly, Plain, Room
 from .bytering import ByteRing
-from .errors import PartlyReceived
+from .errors import OutOfTime, PartlyReceived
 from .frames import ABORT, OBJECT, PART, WHOLE, close_stream, remaining
 from .keeping import Keeper
 from .locking import Locks
@@ -71,7 +71,7 @@ class Collector:
         taker = words[RD_TURN_BY]
         if taker and taker != identity.token and is_over(deadline) and identity.is_alive(taker):
             # Who has no time left does not wait at the door either.
-            raise TimeoutError("timed out waiting for another receiver")
+            raise OutOfTime("timed out waiting for another receiver")
         turn.enter(deadline)
         try:
             self.side.still_open(WOKEN)  # it may have waited for long
@@ -145,7 +145,7 @@ class Collector:
                     self._wait_for_part(deadline)
                 elif words[RPOS] - first >= self.ring.pages() << PAGE_SHIFT and is_over(deadline):
                     # What was there when the time was up has been taken, and that is enough.
-                    raise TimeoutError("timed out in the middle of a message")
+                    raise OutOfTime("timed out in the middle of a message")
                 go_on(deadline)
         except EOFError:
             if keeper.assembly is not None:
@@ -153,7 +153,7 @@ class Collector:
             raise
         except BaseException as error:
             have = self._keep(error)
-            if have is None or not is_over(deadline) or type(error) is not TimeoutError:
+            if have is None or type(error) is not OutOfTime:
                 raise  # (what a signal's handler raises is the handler's)
             why = error.args
         # (Not from a variable: an exception whose traceback's frames refer to it stays, with all
@@ -249,7 +249,7 @@ class Collector:
         self.side.still_open(WOKEN)
         limit = remaining(deadline)
         if limit is not None and limit <= 0:
-            raise TimeoutError("timed out waiting for the receiver of a part of a message")
+            raise OutOfTime("timed out waiting for the receiver of a part of a message")
         time.sleep(WATCH_KEEPER if limit is None else min(WATCH_KEEPER, limit))
 
     def _wait_for_part(self, deadline: float | None) -> None:
@@ -260,9 +260,8 @@ class Collector:
         try:
             if wait_for_data(self.side, limit):
                 return
-        except TimeoutError:
-            if not is_over(limit):
-                raise  # not ours: a signal's handler has raised it
+        except OutOfTime:
+            pass
         sender = words[WR_TURN_BY]
         if not (sender and identity.is_alive(sender)) and lock.enter_soon():
             try:
@@ -275,7 +274,7 @@ class Collector:
                 lock.release()
                 lock.leave()
         if is_over(deadline):
-            raise TimeoutError("timed out waiting for the rest of a message")
+            raise OutOfTime("timed out waiting for the rest of a message")
 
     def forget(self) -> None:
         """The side has left.  With the last one, what this process has of a stream is lost.

@@ -15,6 +15,7 @@ from .collecting import TOO_LONG
 from .descriptors import owned
 from .doorbell import Doorbell, adopted, doorbells
 from .ends import End, closed_handle
+from .errors import OutOfTime
 from .frames import DATA
 from .lending import Received, Reserved
 from .locking import parts
@@ -114,7 +115,7 @@ class Connection(End):
             )
         try:
             sender.send(DATA, view, len(view), 0.0)
-        except TimeoutError:
+        except OutOfTime:
             return False
         return True
 
@@ -262,7 +263,7 @@ class Connection(End):
         """As ``recv_bytes``, but None instead of waiting.  EOFError: nothing can come any more."""
         try:
             return self.recv_bytes(maxlength, timeout=0.0)
-        except TimeoutError:
+        except OutOfTime:
             return None
 
     def recv_bytes_into(
@@ -391,7 +392,7 @@ class Connection(End):
         """
         try:
             return self._reading().receive_whole(None, deadline_of(0.0))
-        except TimeoutError:
+        except OutOfTime:
             return None
 
     def poll(self, timeout: float | None = 0.0) -> bool:

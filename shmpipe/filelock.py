@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 
 from .descriptors import Descriptor, owned
+from .errors import OutOfTime
 from .living import Living
 
 File = tuple[int, int, int]  # device, inode and a mark
@@ -66,9 +67,7 @@ class _Guard:
                 return
             except BlockingIOError:
                 if deadline is not None and time.monotonic() >= deadline:
-                    raise TimeoutError(
-                        "timed out: another process keeps the segment locked"
-                    ) from None
+                    raise OutOfTime("timed out: another process keeps the segment locked") from None
                 time.sleep(_AGAIN)
 
 

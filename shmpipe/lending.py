@@ -24,6 +24,7 @@ from typing import Any
 from . import identity
 from .arrivals import wait_for_data
 from .bytering import ByteRing
+from .errors import OutOfTime
 from .frames import DATA
 from .locking import standstill
 from .messages import plain
@@ -118,7 +119,7 @@ class Loan:
             self._view = self._begin()
         except BaseException as error:
             self._give_back()
-            if isinstance(error, TimeoutError):
+            if isinstance(error, OutOfTime):
                 # A wake that it has had.  # step: lend-late-pass-on
                 self._part.side.pass_on(True, False)
             elif not isinstance(error, EOFError):
@@ -242,7 +243,7 @@ class Received(Loan):
                 # (No variable may have the view that is not released: see ``variables``.)
                 return _window(receiver, pages).view(at, size).toreadonly()
             if not wait_for_data(side, self._deadline):
-                raise TimeoutError("timed out waiting for a message")
+                raise OutOfTime("timed out waiting for a message")
             self._slept = True
             if self._words[RD_TURN_BY]:
                 # step: lend-wait-pass-on

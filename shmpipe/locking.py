@@ -46,6 +46,7 @@ from types import FrameType
 from typing import Any
 
 from . import identity, primitives, variables
+from .errors import OutOfTime
 from .living import Living
 from .primitives import SIGNALS_ANYWHERE, Semaphore, ThreadLock
 from .segment import (
@@ -154,8 +155,10 @@ class SideLock(Semaphore):
         """
         try:
             self.enter(time.monotonic() + seconds)
-        except OSError as error:  # TimeoutError is one
-            if error.errno == errno.EBADMSG:
+        except OutOfTime:
+            return False
+        except OSError as error:
+            if error.errno in (errno.EBADMSG, None):  # None: a signal's handler has raised it
                 raise
             return False
         return True
@@ -185,7 +188,7 @@ class SideLock(Semaphore):
             # Even, as it is not ours.  # step: even-asleep
             self.numbers[self.mine] = (self.numbers[self.mine] - 1) & _NUMBER
             if late:
-                raise TimeoutError("timed out waiting for another call on the same end")
+                raise OutOfTime("timed out waiting for another call on the same end")
             if self.door is not None:
                 patience = PATIENCE if deadline is None else deadline - time.monotonic()
                 self.door.wait(min(PATIENCE, max(patience, 0)))
@@ -197,7 +200,7 @@ class SideLock(Semaphore):
             if now >= self.look:  # late or not: calls that are short may be all there are
                 try:
                     self.segment.exclusively(self._look_for_the_dead, now + PATIENCE)
-                except TimeoutError:
+                except OutOfTime:
                     pass  # somebody else is at it, or keeps us from it
                 self.look = time.monotonic() + PATIENCE
             self.numbers[self.mine] = (self.numbers[self.mine] + 1) & _NUMBER  # step: odd-again
@@ -285,7 +288,7 @@ class SideLock(Semaphore):
             # Looks are not atomic, so only several in a row count.
             orphaned = orphaned + 1 if SIGNALS_ANYWHERE and self._is_orphaned(local) else 0
             if not orphaned and deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError("timed out waiting for another call on the same end")
+                raise OutOfTime("timed out waiting for another call on the same end")
             if orphaned == 3 and local is self.local:
                 # Left behind by a thread that will not come back for it.
                 self.local = ThreadLock()

@@ -9,7 +9,8 @@ from . import identity
 from .arrivals import wait_for_data
 from .assembling import Assembly
 from .bytering import ByteRing, aligned
-from .collecting import TOO_LONG, Collector, is_longer, is_over
+from .collecting import TOO_LONG, Collector, is_longer
+from .errors import OutOfTime
 from .frames import ABORT, DATA, OBJECT, PART, WHOLE
 from .keeping import Keeper
 from .locking import Locks
@@ -79,11 +80,8 @@ class Receiver:
             return self._receive(room, deadline, most, slept)
         except EOFError:
             raise
-        except TimeoutError:
-            if is_over(deadline):
-                self.side.pass_on(True, False)  # a wake that it has had  # step: late-pass-on
-            else:  # not ours: a signal's handler has raised it
-                self.side.recover(NOT)
+        except OutOfTime:
+            self.side.pass_on(True, False)  # a wake that it has had  # step: late-pass-on
             raise
         except BaseException:
             self.side.recover(NOT)
@@ -99,7 +97,7 @@ class Receiver:
         try:
             message = self._at_once(room, False, deadline, None)
         except BaseException as error:
-            if not (isinstance(error, TimeoutError) and is_over(deadline)):
+            if not isinstance(error, OutOfTime):
                 self.side.recover(NOT)
             raise
         return None if message is _STREAM else message
@@ -126,7 +124,7 @@ class Receiver:
             elif wait_for_data(self.side, deadline):
                 again, slept = slept, True
             else:
-                raise TimeoutError("timed out waiting for a message")
+                raise OutOfTime("timed out waiting for a message")
 
     def _at_once(
         self, room: memoryview | None, slept: bool, deadline: float | None, most: int | None
@@ -195,10 +193,7 @@ class Receiver:
                     self.streams.wait_for_keeper(deadline)
                 else:
                     self.side.wake_writers(found)
-        except TimeoutError:
-            if not is_over(deadline):  # not ours: a signal's handler has raised it
-                self.side.recover(NOT)
-                raise
+        except OutOfTime:
             # Another process stands still in the middle of a call, or of a message.
             self.side.pass_on(True, False)  # a wake that it has had  # step: poll-late-pass-on
         return False

@@ -9,6 +9,7 @@ from . import identity, primitives
 from .bytering import ByteRing, aligned
 from .control import enter_both, leave_both
 from .descriptors import Descriptor
+from .errors import OutOfTime
 from .frames import (
     BEGIN_DATA,
     BEGIN_OBJECT,
@@ -238,7 +239,7 @@ class _Sending:
                 elif not self._may_go_on(ticket):
                     limit = remaining(deadline)
                     if limit is not None and limit <= 0:
-                        raise TimeoutError(f"timed out sending {self.size} bytes")
+                        raise OutOfTime(f"timed out sending {self.size} bytes")
                     if not slept:
                         slept = True  # first: the call may end here, and let go of it in vain
                         side.bell.hold()
@@ -248,7 +249,7 @@ class _Sending:
                 else:
                     go_on(deadline)
         except BaseException as error:
-            if isinstance(error, TimeoutError):
+            if isinstance(error, OutOfTime):
                 side.abandon(asleep)
             else:
                 side.recover(asleep)

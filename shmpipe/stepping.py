@@ -33,6 +33,7 @@ from typing import Any
 
 from . import identity
 from .bytering import ByteRing, aligned
+from .errors import OutOfTime
 from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream, cut
 from .primitives import WOKEN
 from .segment import (
@@ -100,7 +101,7 @@ class SteppedSend:
             if self._advance():
                 self._end()
                 return True
-        except TimeoutError:  # somebody stands still, for the moment, in a call on the same end
+        except OutOfTime:  # somebody stands still, for the moment, in a call on the same end
             if not self._begun:
                 self._give_back()
         except BaseException:

@@ -35,6 +35,7 @@ from math import inf
 from . import identity, primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
+from .errors import OutOfTime
 from .locking import Locks, SideLock
 from .policies import ready
 from .primitives import ELSEWHERE, INTERRUPTED, WOKEN, Semaphore
@@ -280,7 +281,7 @@ def go_on(deadline: float | None) -> None:
     """
     primitives.check_signals()
     if deadline is not None and time.monotonic() > deadline + LATE:
-        raise TimeoutError("timed out: what the call had waited for was gone again each time")
+        raise OutOfTime("timed out: what the call had waited for was gone again each time")
 
 
 def close_all(watched: list[Descriptor]) -> None:

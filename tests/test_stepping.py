@@ -11,7 +11,7 @@ import random
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from shmpipe import F_SETPIPE_SZ, Connection, PartlyReceived, Pipe, fcntl
 from shmpipe.segment import RD_TURN_BY, W_OPEN, WR_TURN_BY
 
 from .links import KiB, MiB, both_ways, fill_link, link_of, numbered, receive_all
+from .steps import at_step, interpreted_only
 from .support import Flag, eventually, run_child, run_thread
 
 LARGE = MiB + 3
@@ -360,6 +361,47 @@ def test_a_handlers_timeout_is_not_ours(call: str, timeout: float | None) -> Non
         assert caught.value is its
         sender.send(1)
         assert receiver.recv(timeout=1) == 1
+
+
+STEPS = ("receiving", "collecting", "arrivals", "sending", "waiting")
+AT_ONCE: dict[str, Callable[[Connection, Connection], Any]] = {
+    "poll": lambda receiver, sender: receiver.poll(0),
+    "try_recv_bytes": lambda receiver, sender: receiver.try_recv_bytes(),
+    "recv_bytes": lambda receiver, sender: receiver.recv_bytes(timeout=0),
+    "try_send_bytes": lambda receiver, sender: sender.try_send_bytes(b"more"),
+}
+
+
+@interpreted_only
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("call", AT_ONCE)
+def test_a_handlers_timeout_comes_out_of_calls_that_do_not_wait(call: str, full: bool) -> None:
+    """Wherever it strikes: it is no reason to say that nothing was there, or no space."""
+    receiver, sender = Pipe(False, size=4096)
+    with receiver, sender:
+        while full and sender.try_send_bytes(bytes(500)):
+            pass
+        for step in range(2000):
+            its = TimeoutError("the handler's")
+
+            def strike(its: TimeoutError = its) -> None:
+                raise its
+
+            if not full:
+                sender.send_bytes(b"first")
+            came = None
+            with at_step(step, strike, STEPS) as point:
+                try:
+                    AT_ONCE[call](receiver, sender)
+                except TimeoutError as error:
+                    came = error
+            if not point.reached:
+                break
+            assert came is its, step
+            del came
+            while not full and receiver.poll(0):
+                receiver.recv_bytes()
+        assert step > 10
 
 
 @pytest.mark.parametrize("timeout", [None, 30])

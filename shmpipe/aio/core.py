@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import Connection, SteppedSend
+from ..errors import OutOfTime
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -343,7 +344,7 @@ def _step(sending: SteppedSend) -> tuple[bool, int]:
 def _take(call: Callable[..., Any]) -> tuple[bool, Any]:
     try:
         return True, call(timeout=0.0)
-    except TimeoutError as error:
+    except OutOfTime as error:
         return False, getattr(error, "kept", 0)
 
 
@@ -370,5 +371,5 @@ def _enter(loan: Callable[..., AbstractContextManager[T]]) -> tuple[bool, Any]:
     block = loan(timeout=0.0)
     try:
         return True, _Entered(block, block.__enter__())
-    except TimeoutError as error:
+    except OutOfTime as error:
         return False, getattr(error, "kept", 0)
