@@ -123,7 +123,7 @@ def stop_resource_sharer() -> Iterator[None]:
 
 _HEADER = struct.Struct("<IIQI")
 SMALLEST = _HEADER.size
-_NOISE = random.Random(1).randbytes(4 * MiB)
+_NOISE = random.Random(1).randbytes(8 * MiB)
 
 
 def message(who: int, number: int, size: int) -> bytes:

@@ -62,7 +62,8 @@ view = loan.__enter__()
     "a message lent, and a slice of it": """
 a, b = shmpipe.Pipe()
 a.send_bytes(b'xyz')
-piece = b.recv_view().__enter__()[1:]
+loan = b.recv_view()
+piece = loan.__enter__()[1:]
 """,
     "a reservation": """
 a, b = shmpipe.Pipe()
