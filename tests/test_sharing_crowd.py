@@ -52,7 +52,7 @@ def send_messages(end: Any, who: int, count: int, largest: int, how: str = "send
 
 def receive_messages(end: Any, how: str = "recv_bytes") -> Found:
     found = []
-    buffer = bytearray(4 * MiB)
+    buffer = bytearray(8 * MiB)
     while True:
         try:
             if how == "recv_bytes":
