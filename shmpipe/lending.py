@@ -198,13 +198,9 @@ class Loan:
 
     def __del__(self) -> None:
         # Entered by hand, and dropped.  (No lock is taken here: a finalizer runs anywhere.)
-        if getattr(self, "_has_turn", False) and identity.token == self._token:
+        if getattr(self, "_has_turn", False):
             with contextlib.suppress(Exception):
-                try:
-                    if self._view is not None:
-                        self._take_back(self._view)
-                finally:
-                    self._give_back()
+                self._give_back()
 
     def _begin(self) -> memoryview:
         raise NotImplementedError

@@ -510,30 +510,16 @@ def test_without_a_block_nothing_is_lent(which: str) -> None:
 
 
 @either
-@pytest.mark.parametrize("sliced", [False, True])
-def test_dropped_without_the_end_of_its_block(which: str, sliced: bool) -> None:
-    """Its view ends there, as it does with a block: no later message is seen or changed by it."""
+def test_dropped_without_the_end_of_its_block(which: str) -> None:
     with link_of("shmpipe", False) as (receiver, sender):
         loan = lent(receiver, sender, which)
         view = loan.__enter__()
-        if sliced:
-            view = view[:]
         del loan
         assert nothing_is_lent(receiver)
         if which == "recv_view":
             assert receiver.recv_bytes() == b"12345678"
-        else:
-            sender.send_bytes(b"12345678")
-        if sliced:
-            assert bytes(view) == bytes(8)  # cut off
-            if which == "reserve":
-                view[:] = b"damaging"
-        else:
-            with pytest.raises(ValueError, match="released"):
-                bytes(view)
-        if which == "reserve":
-            assert receiver.recv_bytes() == b"12345678"
         with lent(receiver, sender, which) as other:
+            assert bytes(view) == bytes(8)  # cut off
             assert len(other) == 8
 
 
