@@ -256,9 +256,8 @@ class Collector:
         """Wait for a stream to go on; close it off if its sender has gone."""
         words, lock = self.side.words, self.locks.writer
         look = time.monotonic() + WATCH_SENDER
-        limit = look if deadline is None else min(look, deadline)
         try:
-            if wait_for_data(self.side, limit):
+            if wait_for_data(self.side, look if deadline is None else min(look, deadline)):
                 return
         except OutOfTime:
             pass
