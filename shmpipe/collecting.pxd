@@ -4,11 +4,12 @@ from libc.stdint cimport int64_t, uint64_t
 from .arrivals cimport wait_for_data
 from .bytering cimport ByteRing
 from .locking cimport SideLock
+from . cimport primitives
 from .primitives cimport Words
 from .readers cimport ReaderSide
 
 cdef uint64_t ABORT, ALIGN, OBJECT, PART, WORD
-cdef int DROPPED, PAGE_SHIFT, R_BEGAN, R_KEEPER, RD_LENT, RD_TURN_BY, READS, RPOS, WR_TURN_BY
+cdef int PAGE_SHIFT, R_BEGAN, R_KEEPER, RD_LENT, RD_TURN_BY, READS, RPOS, WR_TURN_BY
 
 @cython.final
 cdef class Collector:

@@ -12,19 +12,27 @@ from collections.abc import Callable
 from errno import EBADMSG
 from typing import Any
 
-from . import identity
+from . import identity, primitives
 from .arrivals import wait_for_data
 from .assembling import Assembly, Plain, Room
 from .bytering import ByteRing
 from .errors import OutOfTime, PartlyReceived
-from .frames import ABORT, OBJECT, PART, WHOLE, close_stream, remaining
+from .frames import (
+    ABORT,
+    OBJECT,
+    PART,
+    WHOLE,
+    close_stream,
+    count_lost,
+    note_beginning,
+    remaining,
+)
 from .keeping import Keeper
 from .locking import Locks
 from .primitives import WOKEN
 from .readers import ReaderSide
 from .segment import (
     ALIGN,
-    DROPPED,
     PAGE_SHIFT,
     R_BEGAN,
     R_KEEPER,
@@ -112,10 +120,11 @@ class Collector:
         Not if its beginning is still there: whoever comes next receives it.
         """
         words = self.words
-        words[R_KEEPER] = 0  # first: an assembly counts only while this process is named here
-        self.keeper.assembly = None
+        self.keeper.assembly = None  # first: what is counted is not gone on with
         if words[RPOS] != words[R_BEGAN]:  # step: began-look (always)
-            words[DROPPED] = (words[DROPPED] + 1) & WORD
+            count_lost(self.ring)
+        primitives.release_fence()  # whoever finds no keeper here finds the count, too
+        words[R_KEEPER] = 0  # step: lost-last (early 2)
 
     def _collect(self, room: memoryview | None, deadline: float | None, most: int | None) -> Any:
         side, lock, keeper = self.side, self.lock, self.keeper
@@ -198,10 +207,12 @@ class Collector:
             try:
                 keeper.assembly = self._new_assembly(kind, size, room)
             except MemoryError:
+                note_beginning(ring)
+                words[R_KEEPER] = identity.token  # no crash: only where memory is out
                 ring.consume()  # the parts behind it will be skipped
                 self.lose()
                 raise
-            words[R_BEGAN] = words[RPOS]  # step: began-first (late 2)
+            note_beginning(ring)
             words[R_KEEPER] = identity.token  # step: keeper-first (late)
             before = ring.consume()
             return False, None, ring.freed_since(before)

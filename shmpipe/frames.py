@@ -24,6 +24,9 @@ Invariants: a process may be killed, or interrupted by a handler that raises, at
   BEGIN is taken until after the last PART is; R_BEGAN says where that BEGIN is, or was.  Only that
   process goes on with it.  The others wait while it lives; once it is gone, or has closed its end,
   the stream is lost, and is counted, unless its BEGIN is still there.
+* A loss is counted by one store, DROPPED = R_LOST + 1, which changes nothing if it is done again:
+  R_LOST is how many were lost before the stream at R_BEGAN, and streams are taken one by one.  So
+  whoever is killed in the middle of giving one up has that repeated, and a loss is counted once.
 * A PART in front that nobody has the beginning of belongs to a lost stream: it is skipped.
 * A stream is delivered when all its parts are there; otherwise it is dropped, and counted.
 """
@@ -33,7 +36,7 @@ from __future__ import annotations
 import time
 
 from .bytering import ByteRing
-from .segment import ALIGN, W_OPEN
+from .segment import ALIGN, DROPPED, R_BEGAN, R_LOST, RPOS, W_OPEN, WORD
 
 DATA, OBJECT, BEGIN_DATA, BEGIN_OBJECT, PART, ABORT = range(1, 7)
 WHOLE = {BEGIN_DATA: DATA, BEGIN_OBJECT: OBJECT}
@@ -83,3 +86,20 @@ def close_stream(ring: ByteRing) -> bool:
         # Not before: whoever dies in between leaves an idle one more.
         ring.view[W_OPEN] = 0  # step: close-open-last (early)
     return unfinished
+
+
+def note_beginning(ring: ByteRing) -> None:
+    """The stream in front is about to be taken, or given up; under the readers' lock.
+
+    Done already: by somebody who has died since, and may have counted it.
+    """
+    words = ring.view
+    if words[R_BEGAN] != words[RPOS]:  # step: began-again (always)
+        words[R_LOST] = words[DROPPED]
+        # Not before: a stream that is named here has its number.
+        words[R_BEGAN] = words[RPOS]  # step: began-first (early)
+
+
+def count_lost(ring: ByteRing) -> None:
+    """Nobody will receive the stream at R_BEGAN; under the readers' lock, or the readers' turn."""
+    ring.view[DROPPED] = (ring.view[R_LOST] + 1) & WORD

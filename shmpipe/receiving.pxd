@@ -9,7 +9,7 @@ from .primitives cimport Words
 from .readers cimport ReaderSide
 
 cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART, WORD
-cdef int DROPPED, PLUG, R_KEEPER, RD_LONG, RD_TURN_BY, RD_WATCH, READS, RPOS, UNPLUG
+cdef int PLUG, R_KEEPER, RD_LONG, RD_TURN_BY, RD_WATCH, READS, RPOS, UNPLUG
 cdef int WR_ARM, WR_RUNG
 cdef int64_t _HERE, _KEPT
 

@@ -11,13 +11,12 @@ from .assembling import Assembly
 from .bytering import ByteRing, aligned
 from .collecting import TOO_LONG, Collector, is_longer
 from .errors import OutOfTime
-from .frames import ABORT, DATA, OBJECT, PART, WHOLE
+from .frames import ABORT, DATA, OBJECT, PART, WHOLE, count_lost, note_beginning
 from .keeping import Keeper
 from .locking import Locks
 from .readers import ReaderSide
 from .segment import (
     ALIGN,
-    DROPPED,
     PLUG,
     R_KEEPER,
     RD_LONG,
@@ -228,7 +227,8 @@ class Receiver:
                     behind += ALIGN + aligned(ring.size)
                     if not ring.front(behind) or ring.kind not in (PART, ABORT):
                         return _HERE
-                words[DROPPED] = (words[DROPPED] + 1) & WORD
+                note_beginning(ring)
+                count_lost(ring)
                 ring.front()
             elif ring.kind not in (PART, ABORT):
                 raise damaged(f"frame of kind {ring.kind}")

@@ -49,7 +49,7 @@ RD_LEFT, WR_LEFT = 6, 7
 # Writers, under the writers' lock.
 WPOS, W_BYTES, WRITES, SKIP, W_OPEN = range(8, 13)
 # Readers, under the readers' lock.
-RPOS, R_BYTES, READS, DROPPED, R_KEEPER, R_BEGAN = range(16, 22)
+RPOS, R_BYTES, READS, DROPPED, R_KEEPER, R_BEGAN, R_LOST = range(16, 23)
 # Writers that wait for space, under the writers' lock.
 WR_ARM, WR_SLEEPERS, WR_LONG, WR_WATCH, PLUG, W_SLEEPS, W_SPINS, WR_WANT = range(24, 32)
 # Readers that wait for data, under the readers' lock.

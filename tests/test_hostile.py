@@ -72,8 +72,10 @@ def wait_on_what_is_none(receiver: Connection, kind: int) -> str:
     words_of(receiver)[segment.RD_WAIT + 1] = kind
     try:
         receiver.recv_bytes(timeout=LIMIT)
-    except OSError as error:
-        return type(error).__name__
+    except TimeoutError:
+        return "TimeoutError"
+    except OSError:
+        return "OSError"
     return "a message"
 
 

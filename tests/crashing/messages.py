@@ -273,6 +273,46 @@ class Leaving(Messages):
         super().read(hand)
 
 
+class LeavingForGood(Stepped):
+    """A receiver that surely leaves in the middle of a message; another one goes on behind it."""
+
+    name = "leaving-for-good"
+    sizes = (100, 20_000)
+    victims = ("reader",)
+
+    def write(self, hand: Hand) -> None:
+        end = hand.ends["end"]
+        number = hand.take_numbers()
+        hand.log("begin", hand.who, number, 1)
+        try:
+            with end.begin_send_bytes(content(hand.who, number, 20_000)) as sending:
+                sending.step()
+                hand.pause(0.3)
+                while not sending.step():
+                    hand.pause(0.001)
+        except BrokenPipeError:
+            hand.log("broken")
+            return
+        hand.log("sent", hand.who, number, 1)
+        super().write(hand)
+
+    def read(self, hand: Hand) -> None:
+        if hand.who == 0:
+            while True:
+                try:
+                    took(hand, hand.timed(hand.ends["end"].recv_bytes, timeout=0.03))
+                except shmpipe.PartlyReceived:
+                    hand.log("leaves")
+                    break
+                except TimeoutError:
+                    pass
+            if self.endless:
+                hand.log("enough")
+            return
+        hand.wait_until_ended(self.crowd)  # the first reader
+        super().read(hand)
+
+
 class PolledDripping(Dripping):
     """The same, looked at before it is taken."""
 
@@ -443,6 +483,7 @@ WALKS: list[type[Walk]] = [
     SleepingMessages,
     Refused,
     Dripping,
+    LeavingForGood,
     Objects,
     Rooms,
     Loans,

@@ -99,7 +99,8 @@ def check_records(played: Played) -> None:
     played.holds("refused is not sent", not got.keys() & refused, got.keys() & refused)
     if any(not process.killed for process in played.readers):
         lost = sent.keys() - got.keys()
-        allowed = played.one_loss * len(played.dead(played.readers))
+        left = [process for process in played.readers if process.log_of("leaves")]
+        allowed = played.one_loss * len({*played.dead(played.readers), *left})
         early = any(process.log_of("enough") for process in played.readers)
         played.holds("none lost", early or len(lost) <= allowed, sorted(lost))
         drained = played.view[RPOS] == played.view[WPOS]
@@ -114,6 +115,7 @@ def check_count(played: Played) -> None:
         return  # nor has anybody come so far
     given_up = sum(len(p.log_of("refused") + p.log_of("again")) for p in played.writers)
     left = sum(unfinished(played, writer) for writer in played.dead(played.writers))
+    left += sum(len(process.log_of("leaves")) for process in played.readers)
     # What a sender gives up may not have begun, and what a dead receiver had may have been whole.
     most = left + given_up + sum(map(had_begun, played.dead(played.readers)))
     dropped = played.view[DROPPED]
@@ -128,7 +130,7 @@ def had_begun(reader: Process) -> int:
         return 0
     behind = trace[len(trace) - trace[::-1].index("keeper-first") :]
     took = "bytering.consume.RPOS" in behind[:-1]  # so the step behind it was come to
-    over = "collecting._whole.R_KEEPER" in behind[:-1] or "collecting.lose.R_KEEPER" in behind[:-1]
+    over = {"collecting._whole.R_KEEPER", "frames.count_lost.DROPPED"}.intersection(behind[:-1])
     return int(took and not over)
 
 

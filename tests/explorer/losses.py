@@ -314,6 +314,53 @@ class DeathOfCollector(MessageScenario):
             raise Failure("a message is received, and counted as lost")
 
 
+class DeathOfLoser(MessageScenario):
+    """A receiver is killed at any point of giving up two messages that have no rest: both are
+    counted, and each once.
+    """
+
+    name = "death-of-loser"
+    limits = Limits(1, deaths=1)
+    strict = False
+    killable = ("R",)
+    patience = 1.0
+
+    def begin(self, run: Run) -> None:
+        first, second = self.world.reader("R"), self.world.reader("S")
+        writer = self.world.writer("W")
+        for content in (HALF, SMALL * 2):
+            self.world.begin_stream(content, 8)
+            self.world.abort_stream()
+        self.world.fill(SMALL)
+        writer.close()
+        self.add(run, first, lambda: self.come(first))
+        self.add(run, second, second.receive_all)
+
+    def come(self, end: End) -> Any:
+        try:
+            return self.look(end)
+        except EOFError:
+            return None
+
+    def look(self, end: End) -> Any:
+        return end.receive()
+
+    def promised(self, run: Run) -> None:
+        first, rest = result(run, "R"), result(run, "S")
+        if rest != [SMALL] and not (rest == [] and (run.deaths or first == SMALL)):
+            raise Failure(f"received {shorter(rest)}")
+        same("counted as lost", self.world.word("DROPPED"), 2)
+
+
+class DeathOfPoller(DeathOfLoser):
+    """The same with one that only looks."""
+
+    name = "death-of-poller"
+
+    def look(self, end: End) -> Any:
+        return end.receiver.poll(self.started)
+
+
 class PollDrops(MessageScenario):
     """A poll finds the beginning and the end of a message that came to nothing, and takes both
     away: those who watch are shown that there is nothing.
@@ -373,6 +420,8 @@ LOSSES: list[PipeScenario] = [
     TurnTakenEarly(),
     DeathOfCloser(),
     DeathOfCollector(),
+    DeathOfLoser(),
+    DeathOfPoller(),
     PollDrops(),
     WatchAfterDeath(),
 ]

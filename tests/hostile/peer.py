@@ -36,6 +36,7 @@ _NAMES = [
     "DROPPED",
     "R_KEEPER",
     "R_BEGAN",
+    "R_LOST",
     "WR_ARM",
     "WR_SLEEPERS",
     "WR_LONG",
