@@ -101,6 +101,7 @@ class Loan:
     """A context manager, good for one ``with`` block, whose value is a view that ends with it."""
 
     _by = _lent = 0  # the words that name the borrower
+    lends = True  # until its block ends nothing else can be done in its direction, by this thread
 
     def __init__(self, connection: Any, part: Any, deadline: float | None) -> None:
         self.connection = connection  # which is not closed meanwhile

@@ -252,6 +252,10 @@ class SideLock(Semaphore):
         lent = self.lent
         return None if lent is None else lent()
 
+    def has_lent_here(self) -> bool:
+        """Whether it is this thread that has something lent, and not a message in steps."""
+        return self.local._is_owned() and getattr(self.loan(), "lends", False)
+
     def let_go(self) -> None:
         """Give the lock back at the end of a loan, perhaps in another thread than got it."""
         if not self.local._is_owned():

@@ -35,6 +35,7 @@ from . import identity
 from .bytering import ByteRing, aligned
 from .errors import OutOfTime
 from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream, cut
+from .locking import lent_out
 from .primitives import WOKEN
 from .segment import (
     ALIGN,
@@ -91,6 +92,7 @@ class SteppedSend:
         False: again, once ``conn.outgoing.fileno()`` is writable.  (It may be so at once, and in
         vain, while another process or another task has the end for a message of its own.)
 
+        OSError EBUSY: this thread is in a ``reserve()`` block of its own, which has to end first.
         BrokenPipeError: nobody can receive any more.  RuntimeError: the message has been sent, or
         given up.  OSError: the connection is closed.
         """
@@ -177,6 +179,8 @@ class SteppedSend:
         sender, words = self._sender, self._words
         taker = words[WR_TURN_BY]
         if taker and identity.is_alive(taker):
+            if taker == identity.token and sender.turn.has_lent_here():
+                raise lent_out()
             return False
         if self._grow(now) and self._send_whole(now):
             return False

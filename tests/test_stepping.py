@@ -190,6 +190,41 @@ def test_after_the_end() -> None:
         assert list(receiver) == [0]
 
 
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_inside_this_threads_own_block(size: int) -> None:
+    """It would be said to be writable, and never be sent."""
+    with link_of("shmpipe", False, size=8 * KiB) as (receiver, sender):
+        with sender.reserve(3) as view:
+            stepped = sender.begin_send_bytes(bytes(size))
+            with pytest.raises(OSError, match="lent") as caught:
+                stepped.step()
+            assert caught.value.errno == errno.EBUSY
+            view[:] = b"abc"
+        assert receiver.recv_bytes() == b"abc"
+        again = sender.begin_send_bytes(b"again")
+        assert again.step() and receiver.recv_bytes() == b"again"
+
+
+def test_beside_another_threads_block() -> None:
+    with link_of("shmpipe", False, size=8 * KiB) as (receiver, sender):
+        entered, over = threading.Event(), threading.Event()
+
+        def reserve() -> None:
+            with sender.reserve(3) as view:
+                entered.set()
+                over.wait(20)
+                view[:] = b"abc"
+
+        thread = run_thread(reserve)
+        entered.wait(20)
+        stepped = sender.begin_send_bytes(b"later")
+        assert not stepped.step() and not stepped.sent
+        over.set()
+        thread.join()
+        assert stepped.step()
+        assert [receiver.recv_bytes(), receiver.recv_bytes()] == [b"abc", b"later"]
+
+
 def test_in_the_middle_of_a_stream() -> None:
     """What this thread sends would wait for ever; others wait."""
     with link_of("shmpipe", False, size=8 * KiB) as (receiver, sender):
