@@ -24,6 +24,7 @@ from .frames import (
     WHOLE,
     close_stream,
     count_lost,
+    is_over,
     note_beginning,
     remaining,
 )
@@ -311,10 +312,6 @@ def _partly_received(why: tuple[Any, ...], have: int) -> PartlyReceived:
     late = PartlyReceived(*why)
     late.kept = have
     return late
-
-
-def is_over(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() >= deadline
 
 
 def is_longer(kind: int, size: int, most: int) -> bool:

@@ -64,6 +64,10 @@ def remaining(deadline: float | None) -> float | None:
     return None if deadline is None else deadline - time.monotonic()
 
 
+def is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
 def cut(pieces: list[memoryview], count: int) -> tuple[list[memoryview], list[memoryview]]:
     """The first ``count`` bytes of pieces in a row, and the rest."""
     taken: list[memoryview] = []

@@ -23,9 +23,9 @@ cdef class Receiver:
     cdef readonly Collector streams
     cdef public object window
 
+    @cython.locals(again=bint)
     cpdef receive(self, object room, object deadline, object most=*, bint slept=*)
     cpdef receive_whole(self, object room, object deadline)
-    cdef _receive(self, object room, object deadline, object most, bint slept)
     @cython.locals(
         side=ReaderSide, ring=ByteRing, words=Words, lock=SideLock, before=uint64_t
     )

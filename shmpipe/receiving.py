@@ -75,8 +75,27 @@ class Receiver:
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``; what has come of a stream is kept for the next call.
         """
+        again = False
         try:
-            return self._receive(room, deadline, most, slept)
+            while True:
+                if again:
+                    go_on(deadline)
+                message = self._at_once(room, slept, deadline, most)
+                if message is _STREAM:
+                    # The wake that this call had may have been for who has the turn; and waiting
+                    # for parts, it may have been given one that another receiver needs.
+                    self.side.pass_on(slept, False)  # step: turn-pass-on
+                    message = self.streams.collect(room, deadline, most)
+                    self.side.pass_on(True, False)  # step: parts-pass-on
+                    if message is not None:
+                        return message if message is TOO_LONG else message.finished()
+                    again = True
+                elif message is not None:
+                    return message
+                elif wait_for_data(self.side, deadline):
+                    again, slept = slept, True
+                else:
+                    raise OutOfTime("timed out waiting for a message")
         except EOFError:
             raise
         except OutOfTime:
@@ -100,30 +119,6 @@ class Receiver:
                 self.side.recover(NOT)
             raise
         return None if message is _STREAM else message
-
-    def _receive(
-        self, room: memoryview | None, deadline: float | None, most: int | None, slept: bool
-    ) -> Any:
-        again = False
-        while True:
-            if again:
-                go_on(deadline)
-            message = self._at_once(room, slept, deadline, most)
-            if message is _STREAM:
-                # The wake that this call had may have been for who has the turn; and waiting for
-                # parts, it may have been given one that another receiver needs.
-                self.side.pass_on(slept, False)  # step: turn-pass-on
-                message = self.streams.collect(room, deadline, most)
-                self.side.pass_on(True, False)  # step: parts-pass-on
-                if message is not None:
-                    return message if message is TOO_LONG else message.finished()
-                again = True
-            elif message is not None:
-                return message
-            elif wait_for_data(self.side, deadline):
-                again, slept = slept, True
-            else:
-                raise OutOfTime("timed out waiting for a message")
 
     def _at_once(
         self, room: memoryview | None, slept: bool, deadline: float | None, most: int | None

@@ -46,18 +46,26 @@ cdef class _Sending:
     cdef uint64_t kind
     cdef int64_t size, left
     cdef int64_t want
-    cdef int growths
+    cdef int growths, asleep, how
+    cdef uint64_t ticket
     cdef list pieces
-    cdef bint begun, in_place, patient
+    cdef object others
+    cdef bint begun, in_place, patient, slept, spins
 
-    @cython.locals(side=WriterSide, words=Words, lock=SideLock)
+    @cython.locals(side=WriterSide, words=Words)
     cpdef run(self, object deadline)
+    @cython.locals(
+        side=WriterSide, words=Words, lock=SideLock, armed=int, broken=bint, finished=bint, grows=bint
+    )
+    cdef bint _try(self, object deadline) except -1
+    @cython.locals(side=WriterSide)
+    cdef int _sleep(self, object deadline) except -1
     cdef bint _has_space(self) except -1
     @cython.locals(ring=ByteRing)
     cdef bint _may_grow(self) except -1
     @cython.locals(want=int64_t)
     cdef bint _is_small(self) except -1
-    cdef bint _may_go_on(self, uint64_t ticket) except -1
+    cdef bint _may_go_on(self) except -1
     @cython.locals(words=Words, ring=ByteRing, capacity=int64_t, want=int64_t, missing=int64_t)
     cdef bint _spin(self, object limit) except -1
     @cython.locals(

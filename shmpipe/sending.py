@@ -192,82 +192,98 @@ class _Sending:
         self.patient = True  # without a time limit
         self.want = 0  # bytes of space it waits for
         self.growths = 0
+        self.spins = False  # next, before it sleeps
+        self.asleep = NOT  # how it is counted as asleep: NOT, SHORT or LONG
+        self.how = SHORT  # it will sleep, if it has to
+        self.slept = False
+        self.ticket = 0
+        self.others: list[Descriptor] = []  # the other processes, for a long sleep
 
     def run(self, deadline: float | None) -> None:
+        side, words = self.side, self.side.words
         self.patient = deadline is None
-        side, words, lock = self.side, self.side.words, self.side.lock
-        spin = side.spin_now > 0
-        asleep, kind, slept, ticket = NOT, SHORT, False, 0
-        others: list[Descriptor] = []  # the other processes, for a long sleep
+        self.spins = side.spin_now > 0
         try:
-            while True:
-                lock.enter(deadline)
-                try:
-                    if asleep:
-                        armed, asleep = asleep, NOT
-                        side.disarm(armed)  # step: send-disarm
-                    if not self.begun:
-                        close_stream(self.ring)  # a dead predecessor's  # step: send-close-dead
-                    broken = side.others_gone(kind == LONG)
-                    finished = not broken and self._put()
-                    grow = not finished and self._may_grow()
-                    if spin and self._is_small():
-                        spin = not grow
-                    if finished or broken:
-                        side.settle(False)
-                    elif not grow and not spin:
-                        words[WR_WANT] = self.want
-                        ticket = side.arm(kind, slept)
-                        asleep = kind
-                finally:
-                    lock.release()  # step: send-parts-unlock (late)
-                    lock.leave()
-                side.wake_readers()
-                if broken:
-                    raise broken_pipe()
-                if finished:
-                    return  # nobody to hand a wake on to: whoever sleeps here has the turn
-                if spin:
-                    spin = False
+            # (Nobody to hand a wake on to: whoever sleeps here has the turn.)
+            while not self._try(deadline):
+                if self.spins:
+                    self.spins = False
                     if self._spin(remaining(deadline)):
                         words[W_SPINS] = (words[W_SPINS] + 1) & WORD
                         self.sender.waited()
-                elif grow:
+                elif not self.asleep:
                     self.growths += 1
                     self.sender.grow(self.want, deadline)
                 # step: send-look (always)
-                elif not self._may_go_on(ticket):
-                    limit = remaining(deadline)
-                    if limit is not None and limit <= 0:
-                        raise OutOfTime(f"timed out sending {self.size} bytes")
-                    if not slept:
-                        slept = True  # first: the call may end here, and let go of it in vain
-                        side.bell.hold()
-                    outcome = side.sleep(asleep, limit, others)
-                    if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
-                        kind, others = LONG, rewatched(side, others)
+                elif not self._may_go_on():
+                    self._sleep(deadline)
                 else:
                     go_on(deadline)
         except BaseException as error:
             if isinstance(error, OutOfTime):
-                side.abandon(asleep)
+                side.abandon(self.asleep)
             else:
-                side.recover(asleep)
+                side.recover(self.asleep)
             self._give_up()
             release(self.pieces)
             raise
         finally:
             words[WR_WANT] = 0  # step: want-over
-            if slept:
+            if self.slept:
                 side.bell.let_go()
-            close_all(others)
+            close_all(self.others)
+
+    def _try(self, deadline: float | None) -> bool:
+        """Publish what there is space for; whether that was all.
+
+        If not, what to do about it: ``spins``, or it is armed and counted as ``asleep``; neither:
+        the ring can be made larger.
+        """
+        side, words, lock = self.side, self.side.words, self.side.lock
+        lock.enter(deadline)
+        try:
+            if self.asleep:
+                armed, self.asleep = self.asleep, NOT
+                side.disarm(armed)  # step: send-disarm
+            if not self.begun:
+                close_stream(self.ring)  # a dead predecessor's  # step: send-close-dead
+            broken = side.others_gone(self.how == LONG)
+            finished = not broken and self._put()
+            grows = not finished and self._may_grow()
+            if self.spins and self._is_small():
+                self.spins = not grows
+            if finished or broken:
+                side.settle(False)
+            elif not grows and not self.spins:
+                words[WR_WANT] = self.want
+                self.ticket = side.arm(self.how, self.slept)
+                self.asleep = self.how
+        finally:
+            lock.release()  # step: send-parts-unlock (late)
+            lock.leave()
+        side.wake_readers()
+        if broken:
+            raise broken_pipe()
+        return finished
+
+    def _sleep(self, deadline: float | None) -> None:
+        side = self.side
+        limit = remaining(deadline)
+        if limit is not None and limit <= 0:
+            raise OutOfTime(f"timed out sending {self.size} bytes")
+        if not self.slept:
+            self.slept = True  # first: the call may end here, and let go of it in vain
+            side.bell.hold()
+        outcome = side.sleep(self.asleep, limit, self.others)
+        if outcome == DIED or (outcome == TIMED_OUT and self.how == SHORT):
+            self.how, self.others = LONG, rewatched(side, self.others)
 
     def _has_space(self) -> bool:
         return self.ring.space() >= self.want
 
-    def _may_go_on(self, ticket: int) -> bool:
+    def _may_go_on(self) -> bool:
         """The second look: pairs with the unlock of who frees space, or ends a loan."""
-        return self._has_space() or self._may_grow() or self.side.answered(ticket)
+        return self._has_space() or self._may_grow() or self.side.answered(self.ticket)
 
     def _may_grow(self) -> bool:
         """Whether the ring can be made larger: not while bytes of it are lent."""
