@@ -324,13 +324,14 @@ def test_two_sleepers_read_page_by_page(policy: str) -> None:
 def test_nobody_wakes_without_a_cause(how: str) -> None:
     with pipe_of("shmpipe", 4, **policy_options("half")) as (r, w):
         readers = [start(how, r.read, 1, close=[w]) for _ in range(3)]
-        asleep(*readers)
-        assert r.stats().reader_sleeps == 3
+        asleep(*readers)  # or waiting for the lock still
+        eventually(lambda: r.stats().reader_sleeps == 3)
         w.write(b"abc")
         assert sorted(reader.join() for reader in readers) == [b"a", b"b", b"c"]
         fill(w, 4)
         writers = [start(how, w.write, page(5), close=[r]) for _ in range(3)]
         asleep(*writers)
+        eventually(lambda: w.stats().writer_sleeps == 3)
         # They go on sleeping beside a free page that the policy does not give them.
         r.read(PAGE)
         asleep(*writers)

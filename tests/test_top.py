@@ -426,7 +426,12 @@ def test_in_place_in_a_terminal() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminal_is_given_back(number: signal.Signals) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([*COMMAND, str(os.getpid())], stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        [*COMMAND, str(os.getpid())],
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup has it ignored
+    )
     register_pid(process.pid)
     os.close(theirs)
     shown = b""
