@@ -38,6 +38,7 @@ _FIRST_TWO = 16  # bytes of the two numbers that say how long the rest of the he
 _PROTOCOL = 5
 _NEXT_BUFFER, _READONLY_BUFFER = b"\x97", b"\x98"
 _NEXT, _READONLY, _FRAME, _STOP = 0x97, 0x98, 0x95, ord(".")
+_HEAD = 9  # bytes of a frame's opcode and length
 _BYTEARRAY8, _BINBYTES, _BINBYTES8 = b"\x96", b"B", b"\x8e"
 
 
@@ -45,8 +46,10 @@ class _Collector:
     """The file a pickler writes to, and its callback for buffers.
 
     The pickler hands over large bytes and bytearray objects as they are, right behind a write that
-    ends with their opcode and length; those are turned into out-of-band buffers as well.  A view of
-    a bytearray is only taken when all is pickled: what comes behind it may still resize it.
+    ends with their opcode and length; those are turned into out-of-band buffers as well.  All else
+    that it writes at once and is large are whole frames, so what begins like one is left alone: the
+    bytes before it may be anything.  A view of a bytearray is only taken when all is pickled: what
+    comes behind it may still resize it.
     """
 
     def __init__(self) -> None:
@@ -55,8 +58,9 @@ class _Collector:
 
     def write(self, data: Any) -> None:
         kind = type(data)
-        if (kind is bytes or kind is bytearray) and len(data) >= OUT_OF_BAND and self.parts:
-            size = len(data)
+        size = len(data)
+        large = (kind is bytes or kind is bytearray) and size >= OUT_OF_BAND
+        if large and self.parts and not _begins_with_frame(data):
             before = self.parts[-1]
             opcode = (
                 _BYTEARRAY8 + size.to_bytes(8, "little")
@@ -89,6 +93,10 @@ class _Collector:
         if len(source) < size:
             raise BufferError("a bytearray has become shorter while it was being pickled")
         return source[:size]
+
+
+def _begins_with_frame(data: bytes | bytearray) -> bool:
+    return data[0] == _FRAME and int.from_bytes(data[1:_HEAD], "little") <= len(data) - _HEAD
 
 
 class _Pickling:

@@ -9,6 +9,7 @@ import array
 import copy
 import gc
 import pickle
+import struct
 import sys
 import weakref
 from collections.abc import Callable
@@ -110,6 +111,60 @@ def test_bytes_bytearray_and_text(kind: str, make: Callable[[bytes], Any], size:
     assert received[1] is received[2]["list"][1]
     if make is bytearray:
         received[1].append(5)  # nobody else holds its buffer
+
+
+class Writes(list[bytes]):
+    """What a pickler writes, one by one."""
+
+    def write(self, data: Any) -> None:
+        self.append(bytes(data))
+
+
+def writes_of(thing: Any) -> list[bytes]:
+    writes = Writes()
+    pickle.Pickler(writes, 5).dump(thing)
+    return list(writes)
+
+
+def opcode_of(size: int) -> bytes:
+    """What stands before so many bytes in a pickle."""
+    return b"B" + size.to_bytes(4, "little")
+
+
+def colliding_texts() -> list[Any]:
+    """A large text that ends as what stands before bytes, of the length of what comes next."""
+    for count in range(3000, 9000):
+        rest = list(range(count))
+        following = writes_of(["x" * 70_005, rest])[2]
+        ending = opcode_of(len(following))
+        if max(ending) < 0x80:
+            return ["x" * 70_000 + ending.decode(), rest]
+    raise AssertionError("no such length")
+
+
+def colliding_numbers() -> list[Any]:
+    """The same in a list of numbers, which is written frame by frame."""
+    number = 1.5
+    for _ in range(3):
+        following = writes_of([number] * 30_000)[1]
+        packed = struct.pack(">d", 1.5)[:3] + opcode_of(len(following))
+        number = struct.unpack(">d", packed)[0]
+    return [number] * 30_000
+
+
+def colliding_bytes() -> list[Any]:
+    """Large bytes that end so, and others that begin as a frame does."""
+    framed = b"\x95" + (50_000).to_bytes(8, "little") + bytes(70_000)
+    return [b"x" * 70_000 + opcode_of(len(framed)), framed, bytearray(framed), framed[:65_536]]
+
+
+@both_kinds
+@pytest.mark.parametrize("make", [colliding_texts, colliding_numbers, colliding_bytes])
+def test_content_that_looks_like_a_pickle(kind: str, make: Callable[[], list[Any]]) -> None:
+    """The opcode of bytes and just their length, by chance: frames are not taken for them."""
+    sent = make()
+    with link_of(kind) as link:
+        assert through(link, sent) == sent
 
 
 class Bytes(bytes):
