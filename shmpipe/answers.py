@@ -135,7 +135,7 @@ def _end_in(
     segment = Segment.attach(memory, closed_handle)
     if segment.rings <= max(inward, outward):
         raise OSError(errno.EBADMSG, "damaged shmpipe segment: it has not the rings it should have")
-    doorbell = Doorbell(adopted(partial(os.dup, bell.fileno())), closed_handle)
+    doorbell = Doorbell(adopted(partial(os.dup, bell.fileno())), closed_handle, True)
     connection = Connection(segment, doorbell, inward, outward, None if isnan(spin) else spin)
     segment.keep(memory)
     return connection

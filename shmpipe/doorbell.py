@@ -100,9 +100,7 @@ def adopted(detach: Callable[[], int]) -> Socket:
     return _sockets(islice(iter(detach, None), 1))[0]
 
 
-def doorbells(
-    closed: Callable[[], Exception], ends_calls: bool = False
-) -> tuple[Doorbell, Doorbell]:
+def doorbells(closed: Callable[[], Exception], ends_calls: bool) -> tuple[Doorbell, Doorbell]:
     """A connected pair; for the other arguments see ``Doorbell``."""
     pair: Iterator[Any] = chain.from_iterable(iter(_socket.socketpair, None))
     left, right = _sockets(map(_socket.socket.detach, islice(pair, 2)))
@@ -112,9 +110,7 @@ def doorbells(
 class Doorbell:
     """One end's socket, and what is made from it when somebody watches."""
 
-    def __init__(
-        self, sock: Socket, closed: Callable[[], Exception], ends_calls: bool = False
-    ) -> None:
+    def __init__(self, sock: Socket, closed: Callable[[], Exception], ends_calls: bool) -> None:
         """``closed`` makes the error of a call on a closed end; ``ends_calls``: also of one that
         is asleep when another thread closes it.
         """

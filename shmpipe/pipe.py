@@ -282,7 +282,7 @@ def pipe(
     ring = locks.ring
     control.first_settings(ring, pages, threshold, policy)
     ring.view[RD_FLAGS] = ring.view[WR_FLAGS] = flags
-    reader_bell, writer_bell = doorbells(closed_file)
+    reader_bell, writer_bell = doorbells(closed_file, False)
     segment.name_doors(reader_bell.lend().fileno(), writer_bell.lend().fileno())
     return (
         PipeReader(segment, ReaderSide(ring, locks, reader_bell, spin), max_pages),
@@ -338,7 +338,7 @@ def _rebuild(kind: Any, memory: Any, socket: Any, max_pages: int, spin: float | 
     segment = Segment.attach(received, closed_file)
     locks = parts(segment, 0, PageRing)
     side = ReaderSide if issubclass(kind, PipeReader) else WriterSide
-    made = side(locks.ring, locks, Doorbell(sock, closed_file), spin)
+    made = side(locks.ring, locks, Doorbell(sock, closed_file, False), spin)
     end: PipeEnd = kind(segment, made, min(max_pages, segment.max_pages))
     segment.keep(received)
     return end

@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_sharer
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +142,29 @@ def test_closed_under_a_sleeping_receive(call: str, duplex: bool, pause: float) 
     with pytest.raises(BrokenPipeError):
         sender.send(1)  # nobody keeps the end
     sender.close()
+
+
+@pytest.mark.parametrize("way", ["accepted", "connected", "handed over"])
+@pytest.mark.parametrize("call", RECEIVES)
+def test_closed_under_a_sleeping_receive_of_any_end(call: str, way: str, tmp_path: Path) -> None:
+    """However this process has come to have it."""
+    with shmpipe.listen(str(tmp_path / "name")) as listener:
+        connecting = run_thread(shmpipe.connect, str(tmp_path / "name"))
+        accepted = listener.accept(timeout=20)
+        ends = {"accepted": accepted, "connected": connecting.join()}
+    ends["handed over"] = pickle.loads(ForkingPickler.dumps(ends["connected"]))
+    mine = ends.pop(way)
+    if way == "connected":
+        ends.pop("handed over").close()
+    elif way == "handed over":
+        ends.pop("connected").close()
+    asleep = run_thread(RECEIVES[call], mine)
+    asleep.wait_asleep(settle=PAUSES[0])
+    mine.close()
+    ends_in(asleep)
+    for end in ends.values():
+        end.close()
+    resource_sharer.stop(timeout=10)
 
 
 @pytest.mark.parametrize("pause", PAUSES)

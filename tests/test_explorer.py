@@ -35,7 +35,7 @@ def test_a_fork_of_this_process_leaves_the_simulated_ones_alone() -> None:
         def setblocking(self, on: bool) -> None: ...
         def setsockopt(self, level: int, option: int, value: int) -> None: ...
 
-    bell = code.doorbell.Doorbell(Socket(), OSError)
+    bell = code.doorbell.Doorbell(Socket(), OSError, False)
     failed: list[str] = []
     going_on = threading.Event()
     thread = threading.Thread(target=going_on.wait)  # only then the hook has something to do

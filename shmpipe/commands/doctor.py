@@ -110,7 +110,7 @@ def _nested_epoll() -> tuple[str, str]:
 def _tokens() -> tuple[str, str]:
     from ..doorbell import doorbells
 
-    left, right = doorbells(_closed)
+    left, right = doorbells(_closed, False)
     try:
         if not right.is_open():
             return MISSING, "an empty socket is not writable"

@@ -192,7 +192,7 @@ class End:
         self.world, self.process = world, process
         self.segment = Segment(world.run, world.rings, world.most_pages)
         self.endpoint = Endpoint("bell", which, process)
-        self.bell = code.doorbell.Doorbell(Socket(self.endpoint), closed)
+        self.bell = code.doorbell.Doorbell(Socket(self.endpoint), closed, False)
         self.sides: list[Any] = []
         self.sender: Any = None
         self.receiver: Any = None
