@@ -81,17 +81,21 @@ class Collector:
         if taker and taker != identity.token and is_over(deadline) and identity.is_alive(taker):
             # Who has no time left does not wait at the door either.
             raise OutOfTime("timed out waiting for another receiver")
-        turn.enter(deadline)
         try:
-            self.side.still_open(WOKEN)  # it may have waited for long
-            if self._may_touch(deadline):
-                words[RD_TURN_BY] = identity.token  # step: recv-turn
-                words[RD_LENT] = 0  # a dead predecessor's
-                return self._collect(room, deadline, most)
-        finally:
-            words[RD_TURN_BY] = 0  # step: recv-turn-over
-            turn.release()
-            turn.leave()
+            turn.enter(deadline)
+            try:
+                self.side.still_open(WOKEN)  # it may have waited for long
+                if self._may_touch(deadline):
+                    words[RD_TURN_BY] = identity.token  # step: recv-turn
+                    words[RD_LENT] = 0  # a dead predecessor's
+                    return self._collect(room, deadline, most)
+            finally:
+                words[RD_TURN_BY] = 0  # step: recv-turn-over
+                turn.release()
+                turn.leave()
+        except BaseException:
+            self.forget()  # who closed the last end meanwhile has left that to this call
+            raise
         self.wait_for_keeper(deadline)  # which needs the turn to go on
         return None
 
@@ -290,22 +294,21 @@ class Collector:
     def forget(self) -> None:
         """The side has left.  With the last one, what this process has of a stream is lost.
 
-        (Unless a call of another thread is still at work: it sees to that itself.)
+        The turn is not needed, which may be another process's: none of them touches the stream
+        while this one lives and is named.  But a call of another thread may be at work; then that
+        sees to it when it ends.
         """
-        turn = self.turn
         if self.words[R_KEEPER] != identity.token or self.lock.sides.all():
             return
-        try:
-            turn.enter(0.0)
-        except (OSError, RuntimeError):
-            return  # such a call has the turn, or was interrupted with it
+        local = self.turn.local
+        if local._is_owned() or not local.acquire(False):
+            return
         try:
             # Once more: a call that has just come to its end names this process no longer.
             if self.words[R_KEEPER] == identity.token:  # step: forget-look (always)
                 self.lose()
         finally:
-            turn.release()
-            turn.leave()
+            local.release()
 
 
 def _partly_received(why: tuple[Any, ...], have: int) -> PartlyReceived:

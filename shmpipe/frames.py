@@ -22,8 +22,9 @@ Invariants: a process may be killed, or interrupted by a handler that raises, at
   closing never has to wait.  If they are not free, the ABORT has been published already.
 * R_KEEPER (readers' lock and turn) names the process that has a part of a stream: from before the
   BEGIN is taken until after the last PART is; R_BEGAN says where that BEGIN is, or was.  Only that
-  process goes on with it.  The others wait while it lives; once it is gone, or has closed its end,
-  the stream is lost, and is counted, unless its BEGIN is still there.
+  process goes on with it.  The others wait while it lives, and touch nothing; once it is gone, or
+  has closed its last end (it then clears R_KEEPER itself, whoever has the turn), the stream is
+  lost, and is counted, unless its BEGIN is still there.
 * A loss is counted by one store, DROPPED = R_LOST + 1, which changes nothing if it is done again:
   R_LOST is how many were lost before the stream at R_BEGAN, and streams are taken one by one.  So
   whoever is killed in the middle of giving one up has that repeated, and a loss is counted once.

@@ -48,7 +48,7 @@ PAGES, WRITE_PAGES, POLICY, RD_FLAGS, WR_FLAGS, LIMIT = range(0, 6)
 RD_LEFT, WR_LEFT = 6, 7
 # Writers, under the writers' lock.
 WPOS, W_BYTES, WRITES, SKIP, W_OPEN = range(8, 13)
-# Readers, under the readers' lock.
+# Readers, under the readers' lock; who is named by R_KEEPER writes the last four also without.
 RPOS, R_BYTES, READS, DROPPED, R_KEEPER, R_BEGAN, R_LOST = range(16, 23)
 # Writers that wait for space, under the writers' lock.
 WR_ARM, WR_SLEEPERS, WR_LONG, WR_WATCH, PLUG, W_SLEEPS, W_SPINS, WR_WANT = range(24, 32)

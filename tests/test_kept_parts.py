@@ -174,6 +174,42 @@ def test_part_is_kept_until_the_last_end_is_closed(first: bool) -> None:
         assert left.stats().frames_dropped == 0
 
 
+def hold_the_turn(receiver: Connection, held: Flag, over: Flag) -> list[Any]:
+    """Stand still with the readers' turn for a while, then receive all that comes."""
+    turn = receiver._receiver.turn
+    turn.enter()
+    held.set()
+    over.wait()
+    turn.release()
+    turn.leave()
+    return receive_all(receiver)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_closed_while_another_process_has_the_turn(waits: bool) -> None:
+    """What this process has of a message is lost, and the others go on behind it, at once.
+
+    ``waits``: also where a call of another thread wanted to go on with it, and waits for the turn.
+    """
+    receiver, sender, sending = partly_sent()
+    with receiver, sender, Flag() as held, Flag() as over:
+        stop_in_the_middle(receiver, sending)
+        child = run_child(hold_the_turn, receiver, held, over, close=[sender])
+        held.wait()
+        if waits:
+            thread = run_thread(receiver.recv_bytes)
+            thread.wait_asleep(settle=0.02)  # it looks ten times a second
+        receiver.close()
+        over.set()
+        if waits:
+            with pytest.raises(OSError, match="handle is closed"):
+                thread.join()
+        sending.join()
+        sender.send_bytes(b"next")
+        sender.close()
+        assert child.join() == [b"next"]
+
+
 def test_poll_elsewhere_agrees_with_recv() -> None:
     """What another process goes on with is not there to be received."""
     receiver, sender, sending = partly_sent()

@@ -132,6 +132,7 @@ LIKELY = {
     "parts-rearm": ("two-receivers",),
     "parts-pass-on": ("two-receivers",),
     "turn-pass-on": ("two-receivers",),
+    "forget-look": ("close-by-thread-in-parts",),
     "recv-turn": ("close-by-thread-in-parts",),
     "recv-turn-over": ("two-receivers",),
     "send-turn": ("death-of-sender", "two-senders"),
