@@ -23,6 +23,7 @@ MODULES = (
     "collecting",
     "connection",
     "control",
+    "deadlines",
     "descriptors",
     "doorbell",
     "ends",

@@ -20,10 +20,10 @@ from operator import itemgetter
 from typing import Any
 
 from .connection import Connection
+from .deadlines import remaining
 from .descriptors import Descriptor
 from .doorbell import Doorbell, adopted
 from .ends import closed_handle
-from .frames import remaining
 from .naming import Door, door, locate, named
 from .peers import is_hidden, peer_of
 from .primitives import POLLIN, poll_fd

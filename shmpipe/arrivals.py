@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from .deadlines import remaining
 from .descriptors import Descriptor
 from .errors import OutOfTime
 from .following import PATIENT
-from .frames import remaining
 from .primitives import TIMED_OUT
 from .readers import ReaderSide
 from .segment import R_SPINS, RPOS, WORD, WPOS

@@ -16,6 +16,7 @@ from . import identity, primitives
 from .arrivals import wait_for_data
 from .assembling import Assembly, Plain, Room
 from .bytering import ByteRing
+from .deadlines import is_over, remaining
 from .errors import OutOfTime, PartlyReceived
 from .frames import (
     ABORT,
@@ -24,9 +25,7 @@ from .frames import (
     WHOLE,
     close_stream,
     count_lost,
-    is_over,
     note_beginning,
-    remaining,
 )
 from .keeping import Keeper
 from .locking import Locks

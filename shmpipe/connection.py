@@ -12,6 +12,7 @@ from . import control, objects
 from .arguments import check_int, check_sizes, check_spin, check_wake
 from .bytering import ByteRing
 from .collecting import TOO_LONG
+from .deadlines import deadline_of
 from .descriptors import owned
 from .doorbell import Doorbell, adopted, doorbells
 from .ends import End, closed_handle
@@ -20,7 +21,6 @@ from .frames import DATA
 from .lending import Received, Reserved
 from .locking import parts
 from .messages import (
-    deadline_of,
     load,
     part_of,
     plain,

@@ -11,6 +11,6 @@ cdef class End:
     cdef public bint _open, _readable, _writable
 
     cpdef int _check_closed(self) except -1
-    cpdef int _check_lent(self) except -1
+    cpdef int _check_lent(self, bint sends=*) except -1
     cdef Receiver _reading(self)
     cdef Sender _writing(self)

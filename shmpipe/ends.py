@@ -61,11 +61,14 @@ class End:
         if not self._open:
             raise closed_handle()
 
-    def _check_lent(self) -> None:
+    def _check_lent(self, sends: bool = True) -> None:
+        """BufferError: a message is lent, or (``sends``) one in steps is in the middle."""
         for part in (self._sender, self._receiver):
             loan = None if part is None else part.turn.loan()
             # (One that waits for space in another thread has nothing lent yet.)
-            if loan is not None and loan.connection is self and loan.has_begun():
+            if loan is None or loan.connection is not self or not (sends or loan.lends):
+                continue
+            if loan.has_begun():
                 raise BufferError("cannot close a connection while a message is lent")
 
     # (What is needed is loaded first: another thread may close the end after the check.)

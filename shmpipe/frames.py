@@ -34,8 +34,6 @@ Invariants: a process may be killed, or interrupted by a handler that raises, at
 
 from __future__ import annotations
 
-import time
-
 from .bytering import ByteRing
 from .segment import ALIGN, DROPPED, R_BEGAN, R_LOST, RPOS, W_OPEN, WORD
 
@@ -58,15 +56,6 @@ Whole, such messages would be copied in and out in turns; in parts, at the same 
 
 IN_PARTS = 16 * ALIGN
 """Bytes that a message which would fit the ring takes at most, beside its own, in parts."""
-
-
-def remaining(deadline: float | None) -> float | None:
-    """Seconds until ``deadline``; None: no limit."""
-    return None if deadline is None else deadline - time.monotonic()
-
-
-def is_over(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() >= deadline
 
 
 def cut(pieces: list[memoryview], count: int) -> tuple[list[memoryview], list[memoryview]]:

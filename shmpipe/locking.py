@@ -254,7 +254,8 @@ class SideLock(Semaphore):
 
     def has_lent_here(self) -> bool:
         """Whether it is this thread that has something lent, and not a message in steps."""
-        return self.local._is_owned() and getattr(self.loan(), "lends", False)
+        loan = self.loan()
+        return loan is not None and bool(loan.lends) and self.local._is_owned()
 
     def let_go(self) -> None:
         """Give the lock back at the end of a loan, perhaps in another thread than got it."""

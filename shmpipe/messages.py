@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from math import inf
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
@@ -12,25 +10,6 @@ from .arguments import as_bytes
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
-
-
-def deadline_of(timeout: float | None) -> float | None:
-    """When a call that begins now is out of time; None: never (``timeout`` None or infinite).
-
-    ValueError: it is not a number of seconds (NaN).  TypeError: nor a number.
-    """
-    if timeout is None:
-        return None
-    try:
-        deadline = time.monotonic() + timeout
-    except TypeError:
-        kind = type(timeout).__name__
-        raise TypeError(f"timeout must be a number of seconds or None, not {kind}") from None
-    if deadline == inf:
-        return None
-    if deadline != deadline:
-        raise ValueError("timeout is NaN: expected seconds, or None for no limit")
-    return deadline
 
 
 def contiguous(buf: ReadableBuffer) -> memoryview:

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 from . import answers
 from .arguments import check_int
 from .connection import Connection, Pipe
-from .frames import remaining
-from .messages import deadline_of
+from .deadlines import deadline_of, remaining
 from .naming import Door, check_name, claim, door, give_up, kept_back, locate
 from .peers import Users, ids_of, is_hidden, peer_of
 from .primitives import POLLIN, poll_fd

@@ -8,6 +8,7 @@ from typing import Any
 from . import identity, primitives
 from .bytering import ByteRing, aligned
 from .control import enter_both, leave_both
+from .deadlines import remaining
 from .descriptors import Descriptor
 from .errors import OutOfTime
 from .frames import (
@@ -20,7 +21,6 @@ from .frames import (
     STREAMED,
     close_stream,
     cut,
-    remaining,
 )
 from .locking import SideLock
 from .primitives import TIMED_OUT, WOKEN

@@ -62,6 +62,8 @@ class SteppedSend:
     will be received.  Not to be used by two threads at once.
     """
 
+    lends = False  # others of this thread may have messages in steps, too
+
     def __init__(self, connection: Any, sender: Sender, kind: int, content: Any, size: int) -> None:
         self.connection = connection  # which is not closed in the middle of a stream
         self._sender = sender

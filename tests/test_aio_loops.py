@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import os
 import pickle
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,9 @@ from typing import Any
 import pytest
 
 from shmpipe import Pipe
-from shmpipe.aio import AsyncConnection
+from shmpipe.aio import AsyncConnection, core
 
-from .links import KiB, MiB
+from .links import KiB, MiB, receive_all
 from .loops import loop
 from .support import eventually, run_thread
 
@@ -107,19 +110,92 @@ def test_two_loops_at_once_are_refused(loop: Any) -> None:
         conn.close()
 
 
-def test_closed_from_another_thread() -> None:
+def test_closed_from_another_thread(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits is told, and need not look."""
+    monkeypatch.setattr(core, "LOOK_AGAIN", 1000.0)
     receiver, sender = Pipe(False)
-    conn = AsyncConnection(receiver)
+    conn = loop.wrap(receiver)
 
     async def receive() -> None:
         with pytest.raises(OSError, match="handle is closed"):
             await conn.recv()
 
     with sender:
-        thread = run_thread(asyncio.run, receive())
-        eventually(lambda: conn._waiting)
+        thread = run_thread(loop.run, receive)
+        eventually(lambda: conn._descriptors)
+        thread.wait_asleep(settle=0.02)
         conn.close()
+        assert conn.closed
         thread.join()
+        assert receiver.closed
+
+
+def test_a_descriptor_is_forgotten_before_its_number_is_free(loop: Any) -> None:
+    """Or the loop would watch another file, or stop watching it, that comes to have the number."""
+    receiver, sender = Pipe(False)
+    conn = loop.wrap(receiver)
+
+    async def receive() -> None:
+        with pytest.raises(OSError, match="handle is closed"):
+            await conn.recv()
+
+    async def close() -> None:
+        while not conn._descriptors:
+            await loop.sleep(0.001)
+        await loop.sleep(0.02)
+        (descriptor,) = conn._descriptors.values()
+        run_thread(conn.close).join()  # the loop does nothing meanwhile
+        os.fstat(descriptor)
+
+    with sender:
+        loop.run(lambda: loop.together(receive, close))
+        assert receiver.closed
+
+
+@pytest.mark.slow
+def test_closed_from_another_thread_while_it_sends(loop: Any) -> None:
+    """The task gets the error of a closed end, whatever it is just doing."""
+    chance = random.Random(5)
+    for _ in range(40):
+        receiver, sender = Pipe(False, size=64 * KiB)
+        conn = loop.wrap(sender)
+
+        async def send_on(conn: Any = conn) -> None:
+            while True:
+                await conn.send_bytes(bytes(256 * KiB))
+
+        async def send(send_on: Any = send_on) -> None:
+            with pytest.raises(OSError, match="handle is closed"):
+                await send_on()
+
+        with receiver:
+            receiving = run_thread(receive_all, receiver)
+            thread = run_thread(loop.run, send)
+            eventually(lambda conn=conn: conn._home is not None)
+            time.sleep(chance.random() * 0.005)
+            conn.close()
+            thread.join()
+            assert set(map(len, receiving.join())) <= {256 * KiB}
+
+
+def test_a_close_that_is_refused_gives_nothing_up(loop: Any) -> None:
+    receiver, sender = Pipe(size=64 * KiB)
+    conn = loop.wrap(sender)
+
+    async def refuse() -> None:
+        await loop.sleep(0.02)
+        async with conn.recv_view() as view:
+            with pytest.raises(BufferError):
+                conn.close()
+            assert not conn.closed and view == b"lent"
+        receiving.append(run_thread(receiver.recv_bytes))
+
+    receiving: list[Any] = []
+    with receiver:
+        receiver.send_bytes(b"lent")
+        loop.run(lambda: loop.together(lambda: conn.send_bytes(bytes(MiB)), refuse))
+        assert receiving[0].join() == bytes(MiB)
+        conn.close()
 
 
 def test_no_copies(loop: Any) -> None:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
+from .connection import call_elsewhere
 from .core import Core
 
 if not hasattr(anyio, "notify_closing"):
     raise ImportError("shmpipe.aio.anyio needs AnyIO 4.10 or later: this one is older")
 
 __all__ = ["AsyncConnection"]
+
+
+_tasks: set[asyncio.Task[None]] = set()  # or they might be collected before they have run
+
+
+async def _in_task(call: Callable[[], None]) -> None:
+    call()
+    _tasks.discard(asyncio.current_task())
 
 
 class AsyncConnection(Core):
@@ -60,3 +70,17 @@ class AsyncConnection(Core):
             anyio.notify_closing(descriptor)
         except RuntimeError:
             pass  # outside of every event loop, where nobody waits
+
+    def _call_at_home(self, home: Any, call: Callable[[], None]) -> bool:
+        if isinstance(home, asyncio.AbstractEventLoop):
+            # (In a task: elsewhere AnyIO does not know which event loop it is in.)
+            return call_elsewhere(home, lambda: _tasks.add(home.create_task(_in_task(call))))
+        import trio
+
+        if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is home:
+            return False
+        try:
+            home.run_sync_soon(call)
+        except trio.RunFinishedError:
+            return False
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -52,7 +53,21 @@ class AsyncConnection(Core):
     def _drop(self, descriptor: int) -> None:
         wait = self._waiting.get(descriptor)
         if wait is not None:
-            wait.end_from_anywhere()
+            wait.end()
+
+    def _call_at_home(self, home: Any, call: Callable[[], None]) -> bool:
+        return call_elsewhere(home, call)
+
+
+def call_elsewhere(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> bool:
+    """Have a loop make the call if it runs in another thread; False: it does not."""
+    if not loop.is_running() or asyncio._get_running_loop() is loop:
+        return False
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        return False  # it has just been closed
+    return True
 
 
 class _Wait:
@@ -85,13 +100,3 @@ class _Wait:
             self._timer.cancel()
             self._remove(self._descriptor)
         self._ready()
-
-    def end_from_anywhere(self) -> None:
-        """As ``end()``, also where the loop runs in another thread."""
-        if self._loop.is_running() and asyncio._get_running_loop() is not self._loop:
-            try:
-                self._loop.call_soon_threadsafe(self.end)
-                return
-            except RuntimeError:
-                pass  # it has just been closed
-        self.end()

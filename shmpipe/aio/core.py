@@ -70,6 +70,7 @@ class Core:
         self._descriptors: dict[bool, int] = {}  # by whether for writing; made at the first wait
         self._sending: SteppedSend | None = None
         self._calls = 0
+        self._closes = False  # the loop, in its own thread, is about to
         _wrapped[connection] = weakref.ref(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -98,6 +99,10 @@ class Core:
         """The descriptor is going to be closed: forget it, and end the wait for it."""
         raise NotImplementedError
 
+    def _call_at_home(self, home: Any, call: Callable[[], None]) -> bool:
+        """Have an event loop make the call if it runs in another thread; False: it does not."""
+        raise NotImplementedError
+
     # --- states ----------------------------------------------------------------------------------
 
     @property
@@ -108,7 +113,7 @@ class Core:
     @property
     def closed(self) -> bool:
         """True after ``close()``."""
-        return self._connection.closed
+        return self._closes or self._connection.closed
 
     @property
     def readable(self) -> bool:
@@ -123,11 +128,20 @@ class Core:
     def close(self) -> None:
         """Close the connection.  Tasks that wait on it get OSError "handle is closed".
 
-        Also outside of event loops, and where the one that it was used in is closed.
+        Also outside of event loops, and where the one that it was used in is closed.  While that
+        runs in another thread, it is what closes the connection, as the next thing that it does.
 
         A message that a task is in the middle of sending is given up.  BufferError: a message is
         lent.
         """
+        self._connection._check_lent(False)
+        if self._home is not None and self._call_at_home(self._home, self._close):
+            self._closes = True
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        """In the thread of the tasks: descriptors' numbers are forgotten before they are free."""
         if self._sending is not None:
             self._sending.cancel()
         for descriptor in self._descriptors.values():

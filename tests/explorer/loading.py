@@ -40,6 +40,7 @@ MODULES = (
     "writers",
     "control",
     "stream",
+    "deadlines",
     "frames",
     "assembling",
     "keeping",
