@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .deadlines import remaining
+from .deadlines import is_over, remaining
 from .descriptors import Descriptor
 from .errors import OutOfTime
 from .following import PATIENT
@@ -55,7 +55,8 @@ def wait_for_data(side: ReaderSide, deadline: float | None) -> bool:
                     slept = True  # first: the call may end here, and let go of it in vain
                     side.bell.hold()
                 outcome = side.sleep(asleep, limit, others)
-                if outcome == DIED or (outcome == TIMED_OUT and kind == SHORT):
+                short = outcome == TIMED_OUT and kind == SHORT
+                if outcome == DIED or (short and not is_over(deadline)):
                     kind, others = LONG, rewatched(side, others)
     except OutOfTime:
         side.abandon(asleep)

@@ -240,8 +240,9 @@ class Connection(End):
         """The next message as bytes.  EOFError as ``recv``.
 
         OSError "bad message length": it is longer than ``maxlength``; nothing can be received on
-        this end any more, and the message is left to others that share it.  ValueError:
-        ``maxlength`` is negative.
+        this end any more, and the message is left to others that share it.  (It is lost where this
+        process has a part of it already; or where it is an object that is longer by less than 1 %
+        and 64 bytes, which only unpacking shows.)  ValueError: ``maxlength`` is negative.
         """
         receiver = self._reading()
         if maxlength is not None and maxlength < 0:

@@ -161,9 +161,8 @@ class Loan:
             used = used or window.is_used()
             if used:
                 window.cut_off()
-                self._part.window = (
-                    None  # it shows zeros, also to a loan that comes when all is gone
-                )
+                # It shows zeros, also to a loan that comes when all is gone.
+                self._part.window = None
         return used
 
     def _finish(self, well: bool) -> None:

@@ -283,7 +283,8 @@ class SideLock(Semaphore):
         deadline = _not_before(deadline, ONE_COPY)  # for a message that is just being copied
         orphaned = 0
         while True:
-            patience = PATIENCE
+            # The end of a loan, which may come in another thread, is not told to those who wait.
+            patience = PATIENCE if self.loan() is None else ONE_COPY
             if deadline is not None:
                 # What is missing of three looks comes behind a call's time: it may be its only one.
                 least = ONE_COPY if orphaned else 0.0

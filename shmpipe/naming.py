@@ -31,7 +31,7 @@ from .living import Living
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _LOCK = ".lock"
 _LONGEST_PATH = 107  # bytes; the kernel's limit for a socket
-_BACKLOG = 4096  # connections that wait for accept(); the kernel lowers it to its somaxconn
+BACKLOG = 4096  # connections that wait for accept(); the kernel lowers it to its somaxconn
 _PATIENCE = 1.0  # seconds for a lock that is held for a few system calls
 _PAUSE = 0.001  # seconds between two tries
 
@@ -163,7 +163,7 @@ def claim(path: str, mine: Door, mode: int) -> FileId:
             raise named(error.errno, path) from None
         bound = True
         os.chmod(path, mode)  # before listen(): until then every connection is refused
-        mine.listen(_BACKLOG)
+        mine.listen(BACKLOG)
         return _id(os.stat(path))
     except BaseException:
         if bound:

@@ -300,8 +300,8 @@ def fcntl(end: PipeEnd | Connection | Half, cmd: int, arg: int = 0) -> int:
     F_GETFL, F_SETFL: the end's access mode and os.O_NONBLOCK.
 
     Returns the value now in force (F_SETFL: 0).  OSError EINVAL: another command.  ValueError: the
-    end is closed.  TypeError: not an end of a pipe.  TimeoutError: another process stands still in
-    the middle of a call (stopped, say); nothing was set.
+    end is closed (a connection's: OSError).  TypeError: not an end of a pipe.  TimeoutError:
+    another process stands still in the middle of a call (stopped, say); nothing was set.
     """
     if not hasattr(end, "_fcntl"):
         raise TypeError(f"expected an end of a shmpipe, not {type(end).__name__}")
@@ -311,7 +311,7 @@ def fcntl(end: PipeEnd | Connection | Half, cmd: int, arg: int = 0) -> int:
 def ioctl(end: PipeEnd | Connection | Half, request: int) -> int:
     """``ioctl(end, termios.FIONREAD)``: the bytes in the pipe, on either end.
 
-    OSError ENOTTY: another request.  ValueError: the end is closed.  TimeoutError as ``fcntl``.
+    OSError ENOTTY: another request.  The other errors as ``fcntl``.
     """
     if not hasattr(end, "_ioctl"):
         raise TypeError(f"expected an end of a shmpipe, not {type(end).__name__}")

@@ -27,7 +27,7 @@ from . import answers
 from .arguments import check_int
 from .connection import Connection, Pipe
 from .deadlines import deadline_of, remaining
-from .naming import Door, check_name, claim, door, give_up, kept_back, locate
+from .naming import BACKLOG, Door, check_name, claim, door, give_up, kept_back, locate
 from .peers import Users, ids_of, is_hidden, peer_of
 from .primitives import POLLIN, poll_fd
 
@@ -100,11 +100,12 @@ def connect(
     FileNotFoundError: there is no such name.  ConnectionRefusedError: the name was left behind.
     ConnectionResetError: the listener has gone before it accepted.  (None of these with ``wait``.)
     TimeoutError: out of time.  OSError EMFILE: this process has no descriptors left, of which the
-    end takes two and connecting one more.  PermissionError: the listener is another user's, or does
-    not accept this one; or the directory for names is not this user's alone.  OSError EPROTOTYPE or
-    EBADMSG: that is not a listener of shmpipe, or one of another version.  OSError EXDEV: the two
-    processes do not see each other in /proc: another pid namespace (container), or another user's
-    and /proc hides those; pipes do not work there.  ValueError: no such name or user.
+    end takes two, and two more while it connects.  PermissionError: the listener is another user's,
+    or does not accept this one; or the directory for names is not this user's alone.  OSError
+    EPROTOTYPE or EBADMSG: that is not a listener of shmpipe, or one of another version.  OSError
+    EXDEV: the two processes do not see each other in /proc: another pid namespace (container), or
+    another user's and /proc hides those; pipes do not work there.  ValueError: no such name, or no
+    such user.
     """
     name = check_name(name)
     trusted = ids_of(users, name)
@@ -247,15 +248,21 @@ class Listener:
         listener can be used further.  ValueError: ``timeout`` is NaN.
         """
         deadline = deadline_of(timeout)
+        in_vain = 0  # that were turned away, or had gone, when the time was up
         while True:
             mine = self._open_door()  # a handler may have closed it, or forked
-            connection = self._next(mine)
+            accepted = answers.accepted(mine)
+            connection = self._for(accepted[0]) if accepted else None
             if connection is not None:
                 return connection
             left = remaining(deadline)
-            if left is not None and left <= 0:
+            in_time = left is None or left > 0
+            if not in_time and (not accepted or in_vain == BACKLOG):
                 raise TimeoutError(f"nobody has connected to {self._name!r} in time")
-            poll_fd(mine.fileno(), POLLIN, left)
+            if accepted:
+                in_vain += 0 if in_time else 1  # behind those that are none, one may be waiting
+            else:
+                poll_fd(mine.fileno(), POLLIN, left)
 
     def __iter__(self) -> Iterator[Connection]:
         """The connections accepted, until the listener is closed."""
@@ -274,12 +281,8 @@ class Listener:
         first, second = Pipe(self._direction == "both", **self._options)
         return (second, first) if self._direction == "send" else (first, second)
 
-    def _next(self, mine: Door) -> Connection | None:
-        """The connection with the next client; None: there is none, or it is none of ours."""
-        accepted = answers.accepted(mine)
-        if not accepted:
-            return None
-        (client,) = accepted
+    def _for(self, client: Door) -> Connection | None:
+        """The connection with a client; None: it is none of ours, or has gone."""
         process, user = peer_of(client)
         if user not in self._users:
             answers.answer(client, errno.EACCES)

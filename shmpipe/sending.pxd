@@ -55,7 +55,8 @@ cdef class _Sending:
     @cython.locals(side=WriterSide, words=Words)
     cpdef run(self, object deadline)
     @cython.locals(
-        side=WriterSide, words=Words, lock=SideLock, armed=int, broken=bint, finished=bint, grows=bint
+        side=WriterSide, words=Words, lock=SideLock, armed=int, sure=bint, broken=bint, finished=bint,
+        grows=bint
     )
     cdef bint _try(self, object deadline) except -1
     @cython.locals(side=WriterSide)

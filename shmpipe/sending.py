@@ -8,7 +8,7 @@ from typing import Any
 from . import identity, primitives
 from .bytering import ByteRing, aligned
 from .control import enter_both, leave_both
-from .deadlines import remaining
+from .deadlines import is_over, remaining
 from .descriptors import Descriptor
 from .errors import OutOfTime
 from .frames import (
@@ -176,7 +176,9 @@ class Sender:
 
 
 class _Sending:
-    """One message that has to wait for space, sent under the turn."""
+    """One message that has to wait for space, or (``content`` None) the space for one that will be
+    written in place; under the turn.
+    """
 
     def __init__(self, sender: Sender, kind: int, content: Any, size: int) -> None:
         self.sender = sender
@@ -247,7 +249,8 @@ class _Sending:
                 side.disarm(armed)  # step: send-disarm
             if not self.begun:
                 close_stream(self.ring)  # a dead predecessor's  # step: send-close-dead
-            broken = side.others_gone(self.how == LONG)
+            sure = self.how == LONG or (self.slept and is_over(deadline))
+            broken = side.others_gone(sure)
             finished = not broken and self._put()
             grows = not finished and self._may_grow()
             if self.spins and self._is_small():
@@ -275,7 +278,8 @@ class _Sending:
             self.slept = True  # first: the call may end here, and let go of it in vain
             side.bell.hold()
         outcome = side.sleep(self.asleep, limit, self.others)
-        if outcome == DIED or (outcome == TIMED_OUT and self.how == SHORT):
+        short = outcome == TIMED_OUT and self.how == SHORT
+        if outcome == DIED or (short and not is_over(deadline)):
             self.how, self.others = LONG, rewatched(side, self.others)
 
     def _has_space(self) -> bool:

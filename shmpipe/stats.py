@@ -56,7 +56,8 @@ class PipeStats:
     pages_used: int
     """Page slots in use now."""
     frames_dropped: int
-    """Frames skipped because their sender died before it had finished them."""
+    """Messages that began and were not delivered: their sender died, or gave them up in the middle,
+    or who had received a part of them has gone."""
 
 
 def stats_of(ring: Ring) -> PipeStats:

@@ -117,6 +117,7 @@ class Side:
         One that is killed may have published something and not woken anybody; whether the doorbell
         tells depends on who else holds its end.
         """
+        self.blind = None
         watched = Watched()
         try:
             watched.users = self.ring.segment.places.users()

@@ -228,15 +228,19 @@ def test_no_number_of_seconds(call: str, data: bool) -> None:
     with link_of("shmpipe") as (end, other):
         if data:
             other.send("there")
-        for timeout, error in ((math.nan, ValueError), ("1", TypeError), (10**400, OverflowError)):
+        for timeout, error in ((math.nan, ValueError), ("1", TypeError)):
             with pytest.raises(error):
                 TIMED[call](end, timeout)
         assert end.poll() is data
         assert not other.poll()
 
 
+def float_name(number: float) -> str:
+    return str(number)[:10]
+
+
 @pytest.mark.parametrize("call", TIMED)
-@pytest.mark.parametrize("timeout", [math.inf, 1e300, 1e18, 1e10])
+@pytest.mark.parametrize("timeout", [math.inf, 10**400, 1.7e308, 1e18, 1e10], ids=float_name)
 def test_endless_numbers_of_seconds(call: str, timeout: float) -> None:
     with link_of("shmpipe", size=4096, spin=0) as (end, other):
         if "send" in call:

@@ -60,6 +60,26 @@ def test_every_module_is_named() -> None:
     assert found - INTERPRETED == set(modules())
 
 
+@pytest.mark.once
+def test_modules_know_only_those_above_them() -> None:
+    """In the table of the design, which has them all."""
+    design = (CHECKOUT / "docs" / "design.md").read_text()
+    rows = [
+        re.findall(r"`(\w+)`", line.split("|")[1])
+        for line in design.splitlines()
+        if line[:3] == "| `"
+    ]
+    rank = {module: number for number, row in enumerate(rows) for module in row}
+    paths = [p for p in (CHECKOUT / "shmpipe").glob("*.py") if not p.stem.startswith("_")]
+    below = []
+    for path in paths:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                known = [node.module] if node.module else [alias.name for alias in node.names]
+                below += [(path.stem, name) for name in known if not name.startswith("_")]
+    assert [(one, other) for one, other in below if rank[other] > rank[one]] == []
+
+
 def test_every_module_is_of_the_engine() -> None:
     suffix = {"native": ".so", "pure": ".py"}[shmpipe.engine]
     assert [path for path in files_of_modules() if not path.endswith(suffix)] == []

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
+import shmpipe
+from shmpipe import identity
+
 from .kinds import SETTLE, asleep, both_kinds, fill, make_pipe, page, pipe_of, set_nonblocking
 from .pollers import POLLERS, READ_POLLERS, by_epoll
-from .support import PAGE, context_switches, run_child, run_thread
+from .support import PAGE, Flag, context_switches, run_child, run_thread
 
 IDLE = 0.7  # seconds
 MOST_CPU = 0.02  # seconds
@@ -132,3 +137,73 @@ def test_sleepers_and_watchers_of_the_same_end_are_idle(kind: str) -> None:
         # What the killed ones leave behind disturbs nobody.
         assert r2.read(PAGE) == page(0)
         assert w2.write(page(1)) == PAGE
+
+
+# ---------------------------------------------------------------- looking after the others
+
+
+def wait_in_vain(receiver: Any, seconds: float) -> None:
+    with pytest.raises(TimeoutError):
+        receiver.recv_bytes(timeout=seconds)
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def beside(receiver: Any, over: Flag) -> None:
+    """A process that uses the pipe, and takes nothing out of it."""
+    assert not receiver.poll(0.001)
+    over.wait()
+
+
+def test_without_descriptors_for_a_moment_only() -> None:
+    """Who cannot watch the others looks around now and then, for as long as that is so."""
+    receiver, sender = shmpipe.Pipe(False)
+    with receiver, sender, Flag() as over:
+        side = receiver._receiver.side
+        child = run_child(beside, receiver, over, close=[sender])
+        child.wait_asleep()
+        wait_in_vain(receiver, 0.1)
+        with no_descriptors():
+            wait_in_vain(receiver, 0.1)
+        assert side.blind is not None
+        wait_in_vain(receiver, 0.1)
+        assert side.blind is None
+        over.set()
+        child.join()
+
+
+def test_short_waits_do_not_watch_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take longer than they do, the more processes use the pipe."""
+    watched: list[int] = []
+    watch = identity.watch
+    monkeypatch.setattr(identity, "watch", lambda token: watched.append(token) or watch(token))
+    receiver, sender = shmpipe.Pipe(False, size=4096)
+    with receiver, sender, Flag() as over:
+        child = run_child(beside, receiver, over, close=[sender])
+        child.wait_asleep()
+        wait_in_vain(receiver, 0.005)
+        while sender.try_send_bytes(bytes(1000)):
+            pass
+        with pytest.raises(TimeoutError):
+            sender.send_bytes(bytes(1000), timeout=0.005)
+        assert not watched
+        while receiver.try_recv_bytes() is not None:
+            pass
+        wait_in_vain(receiver, 0.1)
+        assert watched
+        over.set()
+        child.join()

@@ -197,7 +197,7 @@ def test_out_of_time(place: Path) -> None:
 
 
 def test_more_wait_than_the_kernel_lets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naming, "_BACKLOG", 1)
+    monkeypatch.setattr(naming, "BACKLOG", 1)
     with shmpipe.listen("full") as listener, contextlib.ExitStack() as stack:
         for _ in range(2):  # one more than its backlog, in Linux
             waiting = stack.enter_context(contextlib.closing(naming.door()))
@@ -310,6 +310,20 @@ def test_dropped_without_being_closed(place: Path) -> None:
 def test_at_the_end_of_a_program(place: Path) -> None:
     assert program("import shmpipe", "listener = shmpipe.listen('end')").wait(LIMIT) == 0
     assert files(place) == []
+
+
+def test_who_has_gone_does_not_hide_who_waits() -> None:
+    with shmpipe.listen("strings") as listener:
+        for _ in range(3):
+            with contextlib.closing(naming.door()) as gone:
+                gone.connect(listener.path)
+        connecting = run_thread(shmpipe.connect, "strings")
+        connecting.wait_asleep()
+        with listener.accept(timeout=0) as ours, connecting.join() as theirs:
+            ours.send("here")
+            assert theirs.recv() == "here"
+        with pytest.raises(TimeoutError):
+            listener.accept(timeout=0)
 
 
 def test_iteration_keeps_nothing_open() -> None:
