@@ -33,6 +33,7 @@ cdef class ThreadLock:
     cdef bint promised
     cdef object gate
     cpdef bint acquire(self, bint block=*, double timeout=*) except -1
+    cdef bint _wait(self, double timeout) except -1
     cpdef int release(self) except -1
     cpdef bint _is_owned(self) noexcept
 

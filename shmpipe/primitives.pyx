@@ -293,8 +293,9 @@ cdef class ThreadLock:
         if not self.owner and not self.promised:
             self.owner = PyThread_get_thread_ident()
             return True
-        if not block:
-            return False
+        return self._wait(timeout) if block else False
+
+    cdef bint _wait(self, double timeout) except -1:
         # Waiters sleep at a gate, which release() opens if it sees any; from then on the lock is
         # promised to whoever comes through.  Otherwise a thread that takes it again and again, and
         # lets others run only while it has it, would keep them out for ever.

@@ -23,7 +23,7 @@ cdef class Receiver:
     cdef readonly Collector streams
     cdef public object window
 
-    @cython.locals(again=bint)
+    @cython.locals(again=bint, well=bint)
     cpdef receive(self, object room, object deadline, object most=*, bint slept=*)
     cpdef receive_whole(self, object room, object deadline)
     @cython.locals(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -75,7 +76,8 @@ class Receiver:
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``; what has come of a stream is kept for the next call.
         """
-        again = False
+        again, well = False, False
+        # (Compiled, an ``except`` here would cost every message more than this does.)
         try:
             while True:
                 if again:
@@ -88,22 +90,26 @@ class Receiver:
                     message = self.streams.collect(room, deadline, most)
                     self.side.pass_on(True, False)  # step: parts-pass-on
                     if message is not None:
-                        return message if message is TOO_LONG else message.finished()
+                        message = message if message is TOO_LONG else message.finished()
+                        well = True
+                        return message
                     again = True
                 elif message is not None:
+                    well = True
                     return message
                 elif wait_for_data(self.side, deadline):
                     again, slept = slept, True
                 else:
                     raise OutOfTime("timed out waiting for a message")
-        except EOFError:
-            raise
-        except OutOfTime:
+        finally:
+            if not well:
+                self._failed(sys.exc_info()[1])
+
+    def _failed(self, error: BaseException | None) -> None:
+        if isinstance(error, OutOfTime):
             self.side.pass_on(True, False)  # a wake that it has had  # step: late-pass-on
-            raise
-        except BaseException:
+        elif not isinstance(error, EOFError):
             self.side.recover(NOT)
-            raise
 
     def receive_whole(self, room: Any, deadline: float | None) -> Any:
         """As ``receive``, but None where no message lies in the ring in one piece.
