@@ -39,10 +39,16 @@ def walk(engine: str, *jobs: dict[str, Any]) -> dict[str, Any]:
 
 
 def at_random(engine: str, seed: str, kills: int, jitter: float, at_once: int) -> dict[str, Any]:
-    """So many deaths anywhere; and then one at each step that chance has left out."""
+    """So many deaths anywhere; then one at each step that chance has left out.
+
+    If one of those is not come to any more, all steps are gone through.
+    """
     job = {"kind": "chance", "kills": -(-kills // at_once), "jitter": jitter, "parts": at_once}
     jobs = [{**job, "part": part, "seed": f"{seed}.{part}"} for part in range(at_once)]
-    return _completed(engine, seed, jobs)
+    found = _completed(engine, seed, jobs)
+    if found["steps_not_died_at"]:
+        found = together([found, every_step(engine, f"{seed}.all", False, at_once)])
+    return found
 
 
 def every_step(engine: str, seed: str, full: bool, at_once: int) -> dict[str, Any]:
