@@ -34,8 +34,10 @@ Invariants: a process may be killed, or interrupted by a handler that raises, at
 
 from __future__ import annotations
 
+from typing import Any
+
 from .bytering import ByteRing
-from .segment import ALIGN, DROPPED, R_BEGAN, R_LOST, RPOS, W_OPEN, WORD
+from .segment import ALIGN, DROPPED, R_BEGAN, R_LOST, RPOS, W_OPEN, WORD, damaged
 
 DATA, OBJECT, BEGIN_DATA, BEGIN_OBJECT, PART, ABORT = range(1, 7)
 WHOLE = {BEGIN_DATA: DATA, BEGIN_OBJECT: OBJECT}
@@ -67,6 +69,15 @@ def cut(pieces: list[memoryview], count: int) -> tuple[list[memoryview], list[me
         taken.append(piece)
         count -= len(piece)
     return taken, []
+
+
+def append_certainly(ring: ByteRing, kind: int, content: Any, size: int) -> None:
+    """Publish a frame that has been found to fit; under the writers' lock.
+
+    OSError EBADMSG: it does not, so somebody has moved the readers' position back.
+    """
+    if not ring.append(kind, content, size):
+        raise damaged(f"no space any more for a frame of {size} bytes")
 
 
 def close_stream(ring: ByteRing) -> bool:

@@ -26,6 +26,7 @@ from .segment import damaged
 _VERSION = 1
 _FIXED = struct.Struct("<8sBBHI")
 _MOST_TEXT = 1 << 20  # characters of a type
+_READERS = ("shmpipe", "numpy", "ast")  # whose code runs while a description is read
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
@@ -77,7 +78,9 @@ def _head_of(shape: tuple[int, ...], dtype: numpy.dtype[Any], order: str, _: boo
     text = described if isinstance(described, str) else repr(described)
     try:
         same = type_of(text) == dtype
-    except Exception:
+    except Exception as error:
+        if not _is_of_the_words(error):
+            raise
         same = False
     if not same:
         raise TypeError(f"the type {dtype!r} cannot be described in plain words: send() takes it")
@@ -167,9 +170,18 @@ def layout_of(description: Any, size: int | None) -> Layout:
             layout.empty()  # other dimensions may be too large for it
         return layout
     except Exception as error:
-        if isinstance(error, MemoryError):
+        if isinstance(error, MemoryError) or not _is_of_the_words(error):
             raise
         raise damaged("an array with a description that does not fit it") from None
+
+
+def _is_of_the_words(error: Exception) -> bool:
+    """Whether reading a description has failed, and not a signal's handler has raised meanwhile."""
+    trace: Any = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    module: str = trace.tb_frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] in _READERS
 
 
 def found_in(view: memoryview) -> tuple[Layout, int]:

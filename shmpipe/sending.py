@@ -19,6 +19,7 @@ from .frames import (
     LARGE,
     PART,
     STREAMED,
+    append_certainly,
     close_stream,
     cut,
 )
@@ -340,7 +341,7 @@ class _Sending:
             self.begun = True
             words[W_OPEN] = 1  # before there is anything to close  # step: begin-open (late 2)
             begin = BEGIN_DATA if self.kind == DATA else BEGIN_OBJECT
-            ring.append(begin, self.size.to_bytes(ALIGN, "little"), ALIGN)
+            append_certainly(ring, begin, self.size.to_bytes(ALIGN, "little"), ALIGN)
             space = ring.space()
         # Parts of a quarter of the ring let both sides copy at the same time; the last 8 bytes
         # stay free for an ABORT.
@@ -351,7 +352,7 @@ class _Sending:
                 self.want = min(aligned(self.left), quarter) + 3 * ALIGN
                 return False
             place = self.left.to_bytes(ALIGN, "little")
-            ring.append(PART, [place, *self._next(count)], ALIGN + count)
+            append_certainly(ring, PART, [place, *self._next(count)], ALIGN + count)
             self.left -= count
             self.side.tell()  # no step: without it the wake would only come later
             space = ring.space()

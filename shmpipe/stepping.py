@@ -34,7 +34,16 @@ from typing import Any
 from . import identity
 from .bytering import ByteRing, aligned
 from .errors import OutOfTime
-from .frames import BEGIN_DATA, BEGIN_OBJECT, DATA, LARGE, PART, close_stream, cut
+from .frames import (
+    BEGIN_DATA,
+    BEGIN_OBJECT,
+    DATA,
+    LARGE,
+    PART,
+    append_certainly,
+    close_stream,
+    cut,
+)
 from .locking import lent_out
 from .primitives import WOKEN
 from .segment import (
@@ -243,10 +252,10 @@ class SteppedSend:
             words[W_OPEN] = 1  # before there is anything to close  # step: stepped-open (late 3)
             self._begun = True
             begin = BEGIN_DATA if self._kind == DATA else BEGIN_OBJECT
-            ring.append(begin, self._size.to_bytes(ALIGN, "little"), ALIGN)
+            append_certainly(ring, begin, self._size.to_bytes(ALIGN, "little"), ALIGN)
         place = self._left.to_bytes(ALIGN, "little")
         self._left -= count
-        ring.append(PART, [place, *self._next(count)], ALIGN + count)
+        append_certainly(ring, PART, [place, *self._next(count)], ALIGN + count)
         # Not before: whoever dies in between only leaves an idle ABORT.
         if not self._left:  # step: stepped-end-open (early)
             words[W_OPEN] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import numpy
 import pytest
 
-from shmpipe import Connection, PartlyReceived, Pipe
+from shmpipe import Connection, PartlyReceived, Pipe, layouts
 from shmpipe.frames import OBJECT
 from shmpipe.segment import RD_LENT, RD_TURN_BY, WR_LENT, WR_TURN_BY
 
@@ -871,3 +872,64 @@ def test_out_of_a_subclass(rows: int) -> None:
         assert receiver.recv_array(out, timeout=10) is out
         assert (numpy.asarray(out) == sent).all()
         child.join()
+
+
+# ---------------------------------------------------------------- interrupted
+
+
+@pytest.fixture
+def interrupting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Exception]]:
+    """A signal comes while an array's words are read; its handler raises what is in the list."""
+    errors: list[Exception] = []
+    type_of = layouts.type_of
+
+    def interrupted(text: str) -> Any:
+        signal.raise_signal(signal.SIGUSR2)
+        return type_of(text)
+
+    def handler(*_: Any) -> None:
+        if errors:
+            raise errors.pop()
+
+    before = signal.signal(signal.SIGUSR2, handler)
+    monkeypatch.setattr(layouts, "type_of", interrupted)
+    yield errors
+    signal.signal(signal.SIGUSR2, before)
+
+
+TAKEN: dict[str, Callable[[Any], Any]] = {
+    "recv_array": lambda end: end.recv_array(),
+    "recv": lambda end: end.recv(),
+    "recv_many": lambda end: end.recv_many(),
+    "recv_array_view": lambda end: end.recv_array_view().__enter__(),
+}
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, OSError, SyntaxError, KeyError])
+@pytest.mark.parametrize("call", TAKEN)
+def test_what_a_handler_raises_is_no_damage(
+    call: str, error: type[Exception], interrupting: list[Exception]
+) -> None:
+    with link_of("shmpipe", False) as (receiver, sender):
+        sender.send_array(numpy.arange(3))
+        interrupting.append(error("the handler's"))
+        with pytest.raises(error, match="the handler's"):
+            TAKEN[call](receiver)
+        while receiver.poll():
+            receiver.recv_bytes()
+        sender.send_array(numpy.arange(4))
+        assert receiver.recv_array().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, OSError, SyntaxError, KeyError])
+def test_what_a_handler_raises_is_not_the_types_fault(
+    error: type[Exception], interrupting: list[Exception]
+) -> None:
+    with link_of("shmpipe", False) as (receiver, sender):
+        array = numpy.zeros(3, [(f"of its own for {error.__name__}", "u2")])
+        interrupting.append(error("the handler's"))
+        with pytest.raises(error, match="the handler's"):
+            sender.send_array(array)
+        assert not receiver.poll()
+        sender.send_array(array)
+        assert receiver.recv_array().tolist() == array.tolist()

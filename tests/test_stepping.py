@@ -453,3 +453,53 @@ def test_a_handlers_timeout_in_the_middle_of_a_message(timeout: float | None) ->
         with pytest.raises(PartlyReceived) as late:
             receiver.recv_bytes(timeout=0)
         assert 0 < late.value.kept == pickle.loads(pickle.dumps(late.value)).kept
+
+
+# ---------------------------------------------------------------- at every fill of the ring
+
+
+def given_up(sender: Connection, how: str) -> None:
+    """A message that has begun, and does not come to its end."""
+    if how == "send":
+        with contextlib.suppress(TimeoutError):
+            sender.send_bytes(bytes(60_000), timeout=0)
+    else:
+        stepped = sender.begin_send_bytes(bytes(60_000))
+        stepped.step()
+        stepped.step()
+        stepped.cancel()
+
+
+FILLS = [*range(0, 3000, 8), *range(3080, 4088, 8)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["send", "steps"])
+def test_there_is_always_space_to_give_a_message_up(how: str) -> None:
+    """Its parts leave 8 bytes for that, whatever else is in the ring."""
+    for fill in FILLS:
+        with link_of("shmpipe", False, size=4 * KiB) as (receiver, sender):
+            sender.send_bytes(bytes(fill))
+            given_up(sender, how)
+            assert len(receiver.recv_bytes(timeout=0)) == fill
+            with pytest.raises(TimeoutError):
+                receiver.recv_bytes(timeout=0)
+            sender.send_bytes(b"next", timeout=0)
+            assert receiver.recv_bytes(timeout=5) == b"next"
+
+
+@pytest.mark.slow
+def test_a_message_begins_where_there_is_hardly_space() -> None:
+    """Before its first part two more words have to fit."""
+    data = bytes(range(256)) * 160
+    for fill in range(11_800, 12_500, 8):
+        with link_of("shmpipe", False, size=16 * KiB, write_size=4 * KiB) as (receiver, sender):
+            sender.send_bytes(bytes(fill), timeout=0)
+            stepped = sender.begin_send_bytes(data)
+            received = []
+            while len(received) < 2:
+                if not stepped.sent:
+                    stepped.step()
+                with contextlib.suppress(TimeoutError):
+                    received.append(receiver.recv_bytes(timeout=0))
+            assert received == [bytes(fill), data]
