@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import shmpipe
 from shmpipe import Connection, Pipe
 from shmpipe.frames import BEGIN_DATA, IN_PARTS, LARGE
 from shmpipe.segment import ALIGN
 
 from .links import KiB, MiB
+from .support import PAGE
 
 HALF = 128 * KiB
 
@@ -96,3 +98,16 @@ def test_what_nobody_receives_grows_up_to_the_size(spin: float | None) -> None:
         assert resident(a) > MiB
         for _ in range(count):
             a.recv_bytes()
+
+
+def test_a_smaller_pipe_gives_its_pages_back() -> None:
+    """All that it had beyond its new size, and nothing else."""
+    reader, writer = shmpipe.pipe(16 * PAGE, spin=0)
+    with reader, writer:
+        for _ in range(2):
+            assert writer.write(bytes(16 * PAGE)) == 16 * PAGE
+            assert len(reader.read(16 * PAGE)) == 16 * PAGE
+        memory = reader._side.ring.segment.memory.fileno()
+        before = os.fstat(memory).st_blocks * 512
+        assert shmpipe.fcntl(writer, shmpipe.F_SETPIPE_SZ, 4 * PAGE) == 4 * PAGE
+        assert before - os.fstat(memory).st_blocks * 512 == 12 * PAGE

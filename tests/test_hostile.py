@@ -23,7 +23,18 @@ from typing import Any
 import pytest
 
 import shmpipe
-from shmpipe import Connection, Pipe, control, fcntl, identity, ioctl, objects, pipe, segment
+from shmpipe import (
+    Connection,
+    Pipe,
+    control,
+    fcntl,
+    identity,
+    ioctl,
+    objects,
+    pipe,
+    segment,
+    waiting,
+)
 
 from .hostile import calls, forging, guards, peer, runner
 from .support import Flag, run_child
@@ -92,6 +103,16 @@ def test_semaphore_that_is_never_empty() -> None:
         words_of(receiver)[segment.RD_WAIT] = (1 << 31) - 1
         with pytest.raises(TimeoutError):
             receiver.recv_bytes(timeout=LIMIT)
+
+
+def test_who_keeps_a_call_busy_does_not_do_so_for_ever() -> None:
+    """Each round of a call that goes on without sleep asks whether its time is long over."""
+    now = time.monotonic()
+    waiting.go_on(None)
+    waiting.go_on(now + LIMIT)
+    waiting.go_on(now - waiting.LATE / 2)
+    with pytest.raises(TimeoutError, match="gone again"):
+        waiting.go_on(now - waiting.LATE)
 
 
 def test_tokens_that_nobody_took_are_no_damage() -> None:
