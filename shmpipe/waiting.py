@@ -128,6 +128,8 @@ class Side:
                 if process is not None:
                     watched.append(process)
         except OSError as error:  # no descriptors left, or none of that kind
+            if error.errno is None:  # a signal's handler has raised it
+                raise
             self.blind = error.with_traceback(None)
         return watched
 

@@ -207,3 +207,22 @@ def test_short_waits_do_not_watch_the_others(monkeypatch: pytest.MonkeyPatch) ->
         assert watched
         over.set()
         child.join()
+
+
+def test_what_a_handler_raises_meanwhile_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver, sender = shmpipe.Pipe(False)
+    with receiver, sender, Flag() as over:
+        child = run_child(beside, receiver, over, close=[sender])
+        child.wait_asleep()
+
+        def interrupted(token: int) -> Any:
+            raise TimeoutError("the handler's")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(identity, "watch", interrupted)
+            with pytest.raises(TimeoutError, match="the handler's"):
+                receiver.recv_bytes(timeout=20)
+        sender.send_bytes(b"next")
+        assert receiver.recv_bytes() == b"next"
+        over.set()
+        child.join()
