@@ -139,8 +139,9 @@ install_package() (
 )
 
 # Fails unless the Python of environment $1 imports the installed package, and not the checkout.
+# What follows is put in front of it, as in check_installed ENV env NAME=VALUE.
 check_installed() {
-    "$1/bin/python" -I -c '
+    "${@:2}" "$1/bin/python" -I -c '
 import sys, shmpipe
 where = getattr(shmpipe, "__file__", None) or "a directory without __init__.py"
 if not where.startswith(sys.prefix):
