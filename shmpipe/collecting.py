@@ -18,15 +18,7 @@ from .assembling import Assembly, Plain, Room
 from .bytering import ByteRing
 from .deadlines import is_over, remaining
 from .errors import OutOfTime, PartlyReceived
-from .frames import (
-    ABORT,
-    OBJECT,
-    PART,
-    WHOLE,
-    close_stream,
-    count_lost,
-    note_beginning,
-)
+from .frames import ABORT, OBJECT, PART, WHOLE, close_stream, count_lost, note_beginning
 from .keeping import Keeper
 from .locking import Locks
 from .primitives import WOKEN

@@ -259,10 +259,10 @@ class Listener:
             in_time = left is None or left > 0
             if not in_time and (not accepted or in_vain == BACKLOG):
                 raise TimeoutError(f"nobody has connected to {self._name!r} in time")
-            if accepted:
-                in_vain += 0 if in_time else 1  # behind those that are none, one may be waiting
-            else:
+            if not accepted:
                 poll_fd(mine.fileno(), POLLIN, left)
+            elif not in_time:
+                in_vain += 1  # behind those that are none, one may be waiting
 
     def __iter__(self) -> Iterator[Connection]:
         """The connections accepted, until the listener is closed."""

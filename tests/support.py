@@ -29,8 +29,11 @@ A test must not leave a child or thread running: conftest kills it and fails the
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import select
+from collections.abc import Iterator
 
 from .children import (
     START_METHODS,
@@ -64,6 +67,7 @@ __all__ = [
     "kernel_may_exceed_max",
     "kernel_pipe",
     "kernel_slots",
+    "no_descriptors",
     "register_pid",
     "run_child",
     "run_process",
@@ -99,3 +103,20 @@ class Flag:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open nothing meanwhile."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))
+    hoard = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                hoard.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for fd in hoard:
+            os.close(fd)

@@ -198,6 +198,21 @@ def test_a_close_that_is_refused_gives_nothing_up(loop: Any) -> None:
         conn.close()
 
 
+def test_a_call_at_home_that_fails_is_not_kept() -> None:
+    theirs = pytest.importorskip("shmpipe.aio.anyio")
+
+    def fail() -> None:
+        raise ValueError
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        theirs._start(asyncio.get_running_loop(), fail)
+        await asyncio.sleep(0.01)
+        assert not theirs._tasks
+
+    asyncio.run(main())
+
+
 def test_no_copies(loop: Any) -> None:
     with Pipe()[0] as end:
         conn = loop.wrap(end)

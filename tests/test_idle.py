@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +15,7 @@ from shmpipe import identity
 
 from .kinds import SETTLE, asleep, both_kinds, fill, make_pipe, page, pipe_of, set_nonblocking
 from .pollers import POLLERS, READ_POLLERS, by_epoll
-from .support import PAGE, Flag, context_switches, run_child, run_thread
+from .support import PAGE, Flag, context_switches, no_descriptors, run_child, run_thread
 
 IDLE = 0.7  # seconds
 MOST_CPU = 0.02  # seconds
@@ -145,22 +143,6 @@ def test_sleepers_and_watchers_of_the_same_end_are_idle(kind: str) -> None:
 def wait_in_vain(receiver: Any, seconds: float) -> None:
     with pytest.raises(TimeoutError):
         receiver.recv_bytes(timeout=seconds)
-
-
-@contextlib.contextmanager
-def no_descriptors() -> Iterator[None]:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                held.append(os.dup(0))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for descriptor in held:
-            os.close(descriptor)
 
 
 def beside(receiver: Any, over: Flag) -> None:

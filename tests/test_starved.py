@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import resource
 import select
 import signal
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -20,24 +16,7 @@ from shmpipe.locking import SideLock
 
 from .kinds import pure_only
 from .links import link_of
-from .support import eventually, run_child
-
-
-@contextlib.contextmanager
-def no_descriptors() -> Iterator[None]:
-    """This process, a forked child, can open nothing."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))
-    hoard = []
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                hoard.append(os.dup(0))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        for fd in hoard:
-            os.close(fd)
+from .support import eventually, no_descriptors, run_child
 
 
 def test_objects_are_received_as_bytes() -> None:

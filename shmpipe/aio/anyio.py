@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -24,7 +25,12 @@ _tasks: set[asyncio.Task[None]] = set()  # or they might be collected before the
 
 async def _in_task(call: Callable[[], None]) -> None:
     call()
-    _tasks.discard(asyncio.current_task())
+
+
+def _start(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    task = loop.create_task(_in_task(call))
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)  # also where the call has failed
 
 
 class AsyncConnection(Core):
@@ -74,7 +80,7 @@ class AsyncConnection(Core):
     def _call_at_home(self, home: Any, call: Callable[[], None]) -> bool:
         if isinstance(home, asyncio.AbstractEventLoop):
             # (In a task: elsewhere AnyIO does not know which event loop it is in.)
-            return call_elsewhere(home, lambda: _tasks.add(home.create_task(_in_task(call))))
+            return call_elsewhere(home, partial(_start, home, call))
         import trio
 
         if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is home:
