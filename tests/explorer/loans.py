@@ -8,7 +8,7 @@ from typing import Any
 from . import kernel
 from .base import POLLIN, POLLOUT, PipeScenario, page, result, same, shorter
 from .memory import Failure, Op
-from .messages import FULL, HALF, LONG, SMALL, TINY, MessageScenario, or_timeout
+from .messages import FULL, HALF, LONG, SMALL, TINY, MessageScenario, or_end, or_timeout
 from .scheduler import Limits, Run
 from .views import Lent
 from .world import End
@@ -277,13 +277,7 @@ class DeathOfBorrower(MessageScenario):
         writer.send(HALF)
         writer.close()
 
-        def receive() -> Any:
-            try:
-                return borrow(first)
-            except EOFError:
-                return b""
-
-        self.add(run, first, receive)
+        self.add(run, first, lambda: or_end(lambda: borrow(first)))
         self.add(run, second, second.receive_all)
 
     def promised(self, run: Run) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from . import kernel
 from .base import POLLIN, POLLOUT, PipeScenario, page, result, same, shorter
 from .memory import Failure, Op, Task
-from .messages import FULL, HALF, LONG, SMALL, MessageScenario, or_timeout
+from .messages import FULL, HALF, LONG, SMALL, MessageScenario, or_end, or_timeout
 from .scheduler import Limits, Run
 from .world import PAGE, End, segment
 
@@ -74,13 +74,7 @@ class DeathOfReceiver(MessageScenario):
                 writer.send(content)
             writer.close()
 
-        def receive_first() -> Any:
-            try:
-                return receive()
-            except EOFError:
-                return None
-
-        self.add(run, first, receive_first)
+        self.add(run, first, lambda: or_end(receive))
         self.add(run, second, second.receive_all)
         self.add(run, writer, send)
 
@@ -182,13 +176,7 @@ class DeathWithLock(MessageScenario):
         writer.send(HALF)
         writer.close()
 
-        def receive() -> Any:
-            try:
-                return first.receive()
-            except EOFError:
-                return b""
-
-        self.add(run, first, receive)
+        self.add(run, first, lambda: or_end(first.receive))
         self.add(run, second, second.receive_all)
 
     def promised(self, run: Run) -> None:
@@ -291,13 +279,7 @@ class DeathOfCollector(MessageScenario):
 
         run.on_death = on_death
 
-        def receive() -> Any:
-            try:
-                return first.receive()
-            except EOFError:
-                return b""
-
-        self.add(run, first, receive)
+        self.add(run, first, lambda: or_end(first.receive))
         self.add(run, second, second.receive_all)
 
     def promised(self, run: Run) -> None:
@@ -333,14 +315,8 @@ class DeathOfLoser(MessageScenario):
             self.world.abort_stream()
         self.world.fill(SMALL)
         writer.close()
-        self.add(run, first, lambda: self.come(first))
+        self.add(run, first, lambda: or_end(lambda: self.look(first)))
         self.add(run, second, second.receive_all)
-
-    def come(self, end: End) -> Any:
-        try:
-            return self.look(end)
-        except EOFError:
-            return None
 
     def look(self, end: End) -> Any:
         return end.receive()

@@ -44,6 +44,14 @@ def or_timeout(call: Callable[[], Any]) -> Any:
         return "too late"
 
 
+def or_end(call: Callable[[], Any]) -> Any:
+    """None: there is no message, and nobody can send any more."""
+    try:
+        return call()
+    except EOFError:
+        return None
+
+
 class Sent(MessageScenario):
     """Two messages of which one fits: both sides sleep."""
 
