@@ -285,7 +285,7 @@ class Doorbell:
         asleep keeps its end, and finishes with it although another thread has closed it.  (On a
         connection it needs the end for as long as it takes to notice.)
         """
-        self._held.append(self._open_one())
+        self._held.append(self.sock or self._open_one())
 
     def let_go(self) -> None:
         """Also for a call that was interrupted before its ``hold()`` counted."""

@@ -5,6 +5,7 @@ from . cimport primitives
 from .primitives cimport Numbers, Semaphore, ThreadLock, Words
 
 cdef uint32_t _NUMBER
+cdef bint SIGNALS_ANYWHERE
 
 @cython.final
 cdef class SideLock(Semaphore):

@@ -120,15 +120,15 @@ class SideLock(Semaphore):
         has overwritten it.
         """
         local = self.local
-        if local._is_owned() or not local.acquire(False):
+        # (Where a handler can run anywhere, ``local`` lets its own thread in once more.)
+        if (SIGNALS_ANYWHERE and local._is_owned()) or not local.acquire(False):
             self._wait_for_threads(deadline)
         entered = False
         # (Compiled, an ``except`` here would cost every message more than this does.)
         try:
             arrives = self.mine < 0
             if arrives:
-                # Places are given one by one: a first call waits for those before it.
-                self.mine = self.segment.place(self.index, _not_before(deadline, PATIENCE))
+                self._take_place(deadline)
             if self.word[0] > 1:  # nobody sleeps on it, so its upper half is 0
                 raise damaged("a lock")
             # step: odd-first (late)
@@ -141,6 +141,10 @@ class SideLock(Semaphore):
         finally:
             if not entered:
                 self._clear_up()
+
+    def _take_place(self, deadline: float | None) -> None:
+        # Places are given one by one: a first call waits for those before it.
+        self.mine = self.segment.place(self.index, _not_before(deadline, PATIENCE))
 
     def _arrive(self) -> None:
         """This process has the lock for the first time."""

@@ -21,8 +21,9 @@ cdef class Semaphore:
     cdef void* place
     cdef int held
     cdef readonly object keep
-    cpdef bint acquire(self, bint block=*) except -1
-    cpdef int release(self) except -1
+    cpdef bint acquire(self, bint block) noexcept
+    cpdef int release(self) noexcept
+    cpdef int wait(self, double seconds) except? -2
     cpdef int _count(self) noexcept
     cpdef bint _is_zero(self) noexcept
 
@@ -32,7 +33,7 @@ cdef class ThreadLock:
     cdef int waiting
     cdef bint promised
     cdef object gate
-    cpdef bint acquire(self, bint block=*, double timeout=*) except -1
+    cpdef bint acquire(self, bint block, double timeout=*) except -1
     cdef bint _wait(self, double timeout) except -1
     cpdef int release(self) except -1
     cpdef bint _is_owned(self) noexcept

@@ -241,7 +241,7 @@ cdef class Semaphore:
     def address(self):
         return <size_t>self.place
 
-    cpdef bint acquire(self, bint block=False) except -1:
+    cpdef bint acquire(self, bint block) noexcept:
         """Take the semaphore if that needs no waiting (``block`` is not offered)."""
         release_fence()  # what was stored before is visible before the semaphore is taken
         if not try_semaphore(self.place):
@@ -249,7 +249,7 @@ cdef class Semaphore:
         self.held += 1
         return True
 
-    cpdef int release(self) except -1:
+    cpdef int release(self) noexcept:
         """Give it back; a full barrier."""
         self.held -= 1
         full_barrier_before_post()
@@ -265,7 +265,7 @@ cdef class Semaphore:
     def _after_fork(self):
         self.held = 0
 
-    def wait(self, double seconds):
+    cpdef int wait(self, double seconds) except? -2:
         PyErr_CheckSignals()
         cdef int number
         with nogil:
@@ -289,7 +289,7 @@ cdef class ThreadLock:
     cpdef bint _is_owned(self) noexcept:
         return self.owner != 0 and self.owner == PyThread_get_thread_ident()
 
-    cpdef bint acquire(self, bint block=True, double timeout=-1) except -1:
+    cpdef bint acquire(self, bint block, double timeout=-1) except -1:
         if not self.owner and not self.promised:
             self.owner = PyThread_get_thread_ident()
             return True

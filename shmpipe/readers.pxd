@@ -8,6 +8,7 @@ from .waiting cimport Side
 
 cdef double NOT_AGAIN
 cdef uint64_t WORD
+cdef int SHORT
 cdef int LIMIT, PAGE_SHIFT, PLUG, POLICY, R_SLEEPS, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_STALE, RD_WATCH, TELLS
 cdef int RPOS, WPOS
 cdef int UNPLUG, W_WAKES, W_WITHHELD, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS
@@ -30,6 +31,8 @@ cdef class ReaderSide(Side):
     cdef _await_teller(self)
     @cython.locals(words=Words, told=bint, rung=bint)
     cpdef settle(self, bint drained, bint slept)
+    @cython.locals(outcome=int)
+    cpdef int sleep(self, int kind, object seconds, object others) except? -2
     cpdef pass_on(self, bint slept, bint ended)
     @cython.locals(words=Words, ticket=uint64_t, want=uint64_t, after=int64_t, fired=bint)
     cpdef wake_writers(self, int64_t freed)

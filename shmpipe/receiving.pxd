@@ -12,6 +12,7 @@ cdef uint64_t ABORT, ALIGN, DATA, OBJECT, PART, WORD
 cdef int PLUG, R_KEEPER, RD_LONG, RD_TURN_BY, RD_WATCH, READS, RPOS, UNPLUG
 cdef int WR_ARM, WR_RUNG
 cdef int64_t _HERE, _KEPT
+cdef object _STREAM
 
 @cython.final
 cdef class Receiver:
@@ -23,13 +24,19 @@ cdef class Receiver:
     cdef readonly Collector streams
     cdef public object window
 
-    @cython.locals(again=bint, well=bint)
+    @cython.locals(well=bint)
     cpdef receive(self, object room, object deadline, object most=*, bint slept=*)
+    @cython.locals(again=bint)
+    cdef _go_on(self, object message, object room, bint slept, object deadline, object most)
     cpdef receive_whole(self, object room, object deadline)
     @cython.locals(
-        side=ReaderSide, ring=ByteRing, words=Words, lock=SideLock, before=uint64_t
+        ring=ByteRing, words=Words, lock=SideLock, before=uint64_t
     )
     cdef _at_once(self, object room, bint slept, object deadline, object most)
+    @cython.locals(ring=ByteRing)
+    cdef _content(self, object room, object most)
+    @cython.locals(at=uint64_t)
+    cdef _object(self)
     @cython.locals(
         ring=ByteRing, words=Words, lock=SideLock, before=uint64_t,
         behind=int64_t, keeper=uint64_t, taker=uint64_t,

@@ -76,34 +76,46 @@ class Receiver:
         EOFError: there is none, and nobody can send any more.  TimeoutError: none has come before
         ``deadline``; what has come of a stream is kept for the next call.
         """
-        again, well = False, False
+        well = False
         # (Compiled, an ``except`` here would cost every message more than this does.)
         try:
-            while True:
-                if again:
-                    go_on(deadline)
-                message = self._at_once(room, slept, deadline, most)
-                if message is _STREAM:
-                    # The wake that this call had may have been for who has the turn; and waiting
-                    # for parts, it may have been given one that another receiver needs.
-                    self.side.pass_on(slept, False)  # step: turn-pass-on
-                    message = self.streams.collect(room, deadline, most)
-                    self.side.pass_on(True, False)  # step: parts-pass-on
-                    if message is not None:
-                        message = message if message is TOO_LONG else message.finished()
-                        well = True
-                        return message
-                    again = True
-                elif message is not None:
-                    well = True
-                    return message
-                elif wait_for_data(self.side, deadline):
-                    again, slept = slept, True
-                else:
-                    raise OutOfTime("timed out waiting for a message")
+            message = self._at_once(room, slept, deadline, most)
+            if message is None or message is _STREAM:
+                message = self._go_on(message, room, slept, deadline, most)
+            well = True
+            return message
         finally:
             if not well:
                 self._failed(sys.exc_info()[1])
+
+    def _go_on(
+        self,
+        message: Any,
+        room: memoryview | None,
+        slept: bool,
+        deadline: float | None,
+        most: int | None,
+    ) -> Any:
+        """As ``receive``, from what ``_at_once`` has found: None or _STREAM."""
+        while True:
+            if message is _STREAM:
+                # The wake that this call had may have been for who has the turn; and waiting
+                # for parts, it may have been given one that another receiver needs.
+                self.side.pass_on(slept, False)  # step: turn-pass-on
+                message = self.streams.collect(room, deadline, most)
+                self.side.pass_on(True, False)  # step: parts-pass-on
+                if message is not None:
+                    return message if message is TOO_LONG else message.finished()
+                again = True
+            elif message is not None:
+                return message
+            elif wait_for_data(self.side, deadline):
+                again, slept = slept, True
+            else:
+                raise OutOfTime("timed out waiting for a message")
+            if again:
+                go_on(deadline)
+            message = self._at_once(room, slept, deadline, most)
 
     def _failed(self, error: BaseException | None) -> None:
         if isinstance(error, OutOfTime):
@@ -130,45 +142,51 @@ class Receiver:
         self, room: memoryview | None, slept: bool, deadline: float | None, most: int | None
     ) -> Any:
         """Take the first message; None: there is none; _STREAM: it comes in parts, or may."""
-        side, ring, words = self.side, self.ring, self.words
-        lock = self.lock
+        ring, words, lock = self.ring, self.words, self.lock
         lock.enter(deadline)
         try:
             if words[R_KEEPER] or words[RD_TURN_BY]:
                 return _STREAM
             if not ring.front():
                 return None
-            if most is not None and is_longer(ring.kind, ring.size, most):
-                return TOO_LONG
-            if ring.kind == DATA:
-                if self.only is not None:
-                    self.only(None)
-                if room is not None and ring.size <= len(room):
-                    ring.content_into(room, 0)
-                    message: Any = ring.size
-                else:
-                    message = ring.content()
-            elif ring.kind == OBJECT:
-                message = self._object()
-            elif ring.kind in WHOLE or ring.kind in (PART, ABORT):
-                return _STREAM
+            if ring.kind == DATA and room is None and most is None and self.only is None:
+                message: Any = ring.content()
             else:
-                raise damaged(f"frame of kind {ring.kind}")
+                message = self._content(room, most)
+                if message is _STREAM or message is TOO_LONG:
+                    return message
             before = ring.consume()  # step: recv-copy-first (early)
             words[READS] = (words[READS] + 1) & WORD
             if slept or words[RD_WATCH] or words[RD_LONG]:
-                side.settle(not side.has_data(), slept)  # step: recv-settle
+                self.side.settle(not self.side.has_data(), slept)  # step: recv-settle
         finally:
             lock.release()  # step: recv-unlock (late)
             lock.leave()
         if words[WR_ARM] != words[WR_RUNG] or words[PLUG] != words[UNPLUG]:
-            side.wake_writers(ring.freed_since(before))  # step: recv-wake
+            self.side.wake_writers(ring.freed_since(before))  # step: recv-wake
         if slept:
-            side.pass_on(slept, False)  # step: recv-pass-on
+            self.side.pass_on(slept, False)  # step: recv-pass-on
         return message
 
+    def _content(self, room: memoryview | None, most: int | None) -> Any:
+        """Copy the message in front out of the ring; _STREAM or TOO_LONG: it stays."""
+        ring = self.ring
+        if most is not None and is_longer(ring.kind, ring.size, most):
+            return TOO_LONG
+        if ring.kind == DATA:
+            if self.only is not None:
+                self.only(None)
+            if room is not None and ring.size <= len(room):
+                ring.content_into(room, 0)
+                return ring.size
+            return ring.content()
+        if ring.kind == OBJECT:
+            return self._object()
+        if ring.kind in WHOLE or ring.kind in (PART, ABORT):
+            return _STREAM
+        raise damaged(f"frame of kind {ring.kind}")
+
     def _object(self) -> Any:
-        """Copy the OBJECT in front out of the ring, under the lock."""
         assembly = self.assemble(self.ring.size)
         at = 0
         for piece in self.ring.pieces():

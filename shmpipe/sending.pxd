@@ -3,12 +3,15 @@ from libc.stdint cimport int64_t, uint64_t
 
 from . cimport primitives
 from .bytering cimport ByteRing
+from .deadlines cimport is_over, remaining
 from .locking cimport SideLock
 from .primitives cimport Words
+from .waiting cimport close_all
 from .writers cimport WriterSide
 
 cdef int64_t ALIGN, IN_PARTS, LARGE, STREAMED
 cdef uint64_t WORD
+cdef int DIED, LONG, NOT, SHORT, TIMED_OUT
 cdef int LIMIT, MOST_GROWTHS, PAGE_SHIFT, PAGES, RD_ARM, RD_RUNG, RPOS, W_OPEN, W_SPINS
 cdef int WR_LENT, WR_TURN_BY, WR_WANT, WR_WATCH, WRITE_PAGES, WRITES
 
@@ -23,7 +26,7 @@ cdef class Sender:
     cdef double since
 
     cpdef int send(self, uint64_t kind, object content, uint64_t size, object deadline) except -1
-    @cython.locals(side=WriterSide, ring=ByteRing, words=Words, lock=SideLock)
+    @cython.locals(ring=ByteRing, words=Words, lock=SideLock)
     cdef bint _at_once(
         self, uint64_t kind, object content, uint64_t size, object deadline
     ) except -1
@@ -59,7 +62,7 @@ cdef class _Sending:
         grows=bint
     )
     cdef bint _try(self, object deadline) except -1
-    @cython.locals(side=WriterSide)
+    @cython.locals(side=WriterSide, outcome=int, short=bint)
     cdef int _sleep(self, object deadline) except -1
     cdef bint _has_space(self) except -1
     @cython.locals(ring=ByteRing)

@@ -88,8 +88,8 @@ class Sender:
 
     def _at_once(self, kind: int, content: Any, size: int, deadline: float | None) -> bool:
         """Publish the message if it fits, and it is nobody's turn."""
-        side, ring, words = self.side, self.ring, self.words
-        if side.others_gone(False):
+        ring, words = self.ring, self.words
+        if self.side.others_gone(False):
             raise broken_pipe()
         if size >= LARGE and (
             words[PAGES] < words[LIMIT] or self.goes_in_parts(size, deadline is None)
@@ -102,12 +102,12 @@ class Sender:
                 return False
             words[WRITES] = (words[WRITES] + 1) & WORD
             if words[WR_WATCH]:
-                side.settle(False)
+                self.side.settle(False)
         finally:
             lock.release()  # step: send-unlock (late)
             lock.leave()
         if words[RD_ARM] != words[RD_RUNG]:
-            side.wake_readers()  # step: send-wake
+            self.side.wake_readers()  # step: send-wake
         return True
 
     def _in_turn(self, kind: int, content: Any, size: int, deadline: float | None) -> None:

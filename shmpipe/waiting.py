@@ -142,6 +142,8 @@ class Side:
         this processor, it only comes once this one sleeps.
         """
         limit = SHORT_SLEEP if seconds is None else min(seconds, SHORT_SLEEP)
+        if self.spin_most <= 0:
+            return semaphore.wait(limit)
         began = time.monotonic()
         outcome = semaphore.wait(limit)
         if outcome == WOKEN and self.spun + time.monotonic() - began < self.spin_most:

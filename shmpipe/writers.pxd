@@ -6,6 +6,7 @@ from .primitives cimport Words
 from .waiting cimport Side
 
 cdef uint64_t WORD
+cdef int SHORT
 cdef int LIMIT, PLUG, R_WAKES, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH, TELLS, UNPLUG
 cdef int W_SLEEPS, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WATCH
 
@@ -20,6 +21,8 @@ cdef class WriterSide(Side):
     cpdef disarm(self, int kind)
     @cython.locals(words=Words)
     cpdef settle(self, bint slept)
+    @cython.locals(outcome=int)
+    cpdef int sleep(self, int kind, object seconds, object others) except? -2
     cpdef pass_on(self, bint slept, bint ended)
     @cython.locals(words=Words, ticket=uint64_t)
     cpdef wake_readers(self)
