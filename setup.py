@@ -55,6 +55,10 @@ MODULES = (
 )
 # An annotation means the same in both engines; what has a C type is in the .pxd files.
 DIRECTIVES = {"language_level": 3, "annotation_typing": False}
+# Where a call costs as much as what it does: methods like those of C, which the interpreter calls
+# without a detour.  inspect.signature() finds what they take in their documentation.
+AS_IN_C = {"binding": False, "embedsignature": True, "embedsignature.format": "clinic"}
+CALLED_FOR_EACH_MESSAGE = ("connection",)
 
 
 def switch(name):
@@ -89,14 +93,16 @@ def extensions():
         source = f"shmpipe/{module}.py"
         if module == "primitives":
             source += "x"
-        found.append(
-            Extension(
-                f"shmpipe.{module}",
-                [source],
-                extra_compile_args=["-O2", "-g0", "-fno-semantic-interposition"],
-            )
+        extension = Extension(
+            f"shmpipe.{module}",
+            [source],
+            extra_compile_args=["-O2", "-g0", "-fno-semantic-interposition"],
         )
-    return cythonize(found, compiler_directives=DIRECTIVES, build_dir="build/cython", nthreads=0)
+        more = AS_IN_C if module in CALLED_FOR_EACH_MESSAGE else {}
+        found += cythonize(
+            extension, compiler_directives=DIRECTIVES | more, build_dir="build/cython", quiet=True
+        )
+    return found
 
 
 class build_all_or_nothing(build_ext):

@@ -250,15 +250,21 @@ class Connection(End):
 
         deadline = None if timeout is None else deadline_of(timeout)
         message: Any = receiver.receive(None, deadline, maxlength)
-        if type(message) is not bytes and message is not TOO_LONG:
+        if maxlength is not None:
+            return self._if_not_longer(message, maxlength)
+        return message if type(message) is bytes else plain(message)
+
+    def _if_not_longer(self, message: Any, maxlength: int) -> bytes:
+        """A message that was received, or TOO_LONG; the end is of no use any more if it is."""
+        if message is not TOO_LONG:
             message = plain(message)
-        if message is TOO_LONG or (maxlength is not None and len(message) > maxlength):
-            if self._writable:
-                self._readable = False
-            else:
-                self.close()
-            raise OSError("bad message length")
-        return message  # type: ignore[no-any-return]
+            if len(message) <= maxlength:
+                return message  # type: ignore[no-any-return]
+        if self._writable:
+            self._readable = False
+        else:
+            self.close()
+        raise OSError("bad message length")
 
     def try_recv_bytes(self, maxlength: int | None = None) -> bytes | None:
         """As ``recv_bytes``, but None instead of waiting.  EOFError: nothing can come any more."""

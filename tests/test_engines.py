@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -129,6 +130,28 @@ def run(value: str) -> Any:
         timeout=30,
         check=False,
     )
+
+
+def test_connections_say_what_their_methods_take() -> None:
+    """Compiled ones, too, of which only a line in their documentation is left."""
+    tree = ast.parse((CHECKOUT / "shmpipe" / "connection.py").read_text())
+    [body] = [node.body for node in tree.body if getattr(node, "name", "") == "Connection"]
+    methods = [node for node in body if isinstance(node, ast.FunctionDef)]
+    assert len(methods) > 20
+    for method in methods:
+        if method.name.startswith("__"):
+            continue
+        told = inspect.signature(getattr(shmpipe.Connection, method.name)).parameters.values()
+        taken = method.args
+        names = [argument.arg for argument in (*taken.args, *taken.kwonlyargs)]
+        defaults = [ast.literal_eval(value) for value in (*taken.defaults, *taken.kw_defaults)]
+        assert [parameter.name for parameter in told] == names, method.name
+        assert [
+            parameter.default for parameter in told if parameter.default is not parameter.empty
+        ] == defaults, method.name
+        by_name = [parameter.name for parameter in told if parameter.kind == parameter.KEYWORD_ONLY]
+        assert by_name == [argument.arg for argument in taken.kwonlyargs]
+        assert ast.get_docstring(method) == inspect.getdoc(getattr(shmpipe.Connection, method.name))
 
 
 def test_pure_can_always_be_had() -> None:
