@@ -1,7 +1,12 @@
-"""What the machine can do at best, measured beside those who use it, in one process."""
+"""What the machine can do at best, measured beside those who use it.
+
+In one process: a copy, an empty call.  Between two: the copies alone, the semaphores alone.  Those
+promise nothing: whoever dies leaves the other waiting, and a message has no length.
+"""
 
 from __future__ import annotations
 
+import mmap
 import threading
 import time
 from collections.abc import Callable
@@ -9,10 +14,13 @@ from itertools import repeat
 from typing import Any
 
 from .model import Contender, Sample
+from .peers.base import Channel, Peer
+from .peers.stdlib import FORK
 from .processes import Crew, Post
 from .rounds import Plan
 
 PREFIX = "limit: "
+RING = 4 << 20  # bytes; shmpipe's default size
 
 
 class _Empty:
@@ -73,3 +81,83 @@ def empty_calls(plan: Plan) -> list[Contender]:
         _contender("compiled method", _compiled_method, 0, plan),
         _contender("Python method", _python_method, 0, plan),
     ]
+
+
+class _Copies(Channel):
+    """Bytes copied into shared memory by one process, and out of it by another."""
+
+    _SENT, _TAKEN = 0, 8  # where the number of bytes is, in words; a cache line each
+
+    def __init__(self, size: int) -> None:
+        view = memoryview(mmap.mmap(-1, mmap.PAGESIZE + RING))
+        self._words = view[: mmap.PAGESIZE].cast("Q")
+        self._ring = view[mmap.PAGESIZE :]
+        self._starts = range(0, size, min(size, RING // 4))
+
+    def sender(self) -> Callable[[bytes], Any]:
+        words, ring, starts = self._words, self._ring, self._starts
+        chunk, at = starts.step, 0
+
+        def send(data: bytes) -> None:
+            nonlocal at
+            source = memoryview(data)
+            for start in starts:
+                while at + chunk - words[self._TAKEN] > RING:
+                    pass
+                place = at % RING
+                ring[place : place + chunk] = source[start : start + chunk]
+                at += chunk
+                words[self._SENT] = at
+
+        return send
+
+    def receiver(self) -> Callable[[], Any]:
+        return self.receiver_into(bytearray(self._starts.stop))
+
+    def receiver_into(self, buffer: bytearray) -> Callable[[], Any]:
+        words, ring, starts = self._words, self._ring, self._starts
+        chunk, at, target = starts.step, 0, memoryview(buffer)
+
+        def receive() -> None:
+            nonlocal at
+            for start in starts:
+                while words[self._SENT] == at:
+                    pass
+                place = at % RING
+                target[start : start + chunk] = ring[place : place + chunk]
+                at += chunk
+                words[self._TAKEN] = at
+
+        return receive
+
+
+class TwoCopies(Peer):
+    """What large messages cost if nothing but the copies is done, both at the same time."""
+
+    name = PREFIX + "two copies"
+    into = True
+
+    def channel(self, size: int, writers: int = 1) -> Channel:
+        return _Copies(size)
+
+
+class _Semaphore(Channel):
+    def __init__(self) -> None:
+        self._semaphore = FORK.Semaphore(0)
+
+    def sender(self) -> Callable[[bytes], Any]:
+        release = self._semaphore.release
+        return lambda data: release()
+
+    def receiver(self) -> Callable[[], Any]:
+        acquire = self._semaphore.acquire
+        return lambda: acquire() and b""
+
+
+class TwoSemaphores(Peer):
+    """What waiting costs if nothing is sent: the C library's semaphores, which sleep at once."""
+
+    name = PREFIX + "two semaphores"
+
+    def channel(self, size: int, writers: int = 1) -> Channel:
+        return _Semaphore()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import pages, report
+from .interpreted import NAME as INTERPRETED
 from .limits import PREFIX
 
 OURS, PIPE, DUPLEX, RUST = (
@@ -46,6 +47,8 @@ AIMS = (
     Aim("stream-64KiB", "64 KiB one way, bytes per CPU second", PIPE, 3, "cpu"),
     Aim("stream-1MiB", "1 MiB one way", None, 1.3),
     Aim("stream-1MiB", "1 MiB one way", PIPE, 6),
+    Aim("stream-8B", "8 B one way, engine pure", PIPE, 1.3, ours=INTERPRETED),
+    Aim("stream-1MiB", "1 MiB one way, engine pure", PIPE, 3, ours=INTERPRETED),
     Aim("stream-8MiB-into", "8 MiB one way, into a buffer", None, 1.3),
     Aim("stream-8MiB-into", "8 MiB one way, into a buffer", "limit: memcpy", 0.6),
     Aim("roundtrip-8B", "8 B there and back, p50", DUPLEX, 8, "p50"),

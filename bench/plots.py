@@ -62,7 +62,8 @@ def _style(document: dict[str, Any], name: str) -> dict[str, Any]:
         )
     )
     if name.startswith(PREFIX):
-        style = {"memcpy": ":", "compiled method": "-."}.get(name.removeprefix(PREFIX), "--")
+        styles = {"memcpy": ":", "compiled method": "-.", "two copies": (0, (6, 3, 1, 3, 1, 3))}
+        style = styles.get(name.removeprefix(PREFIX), "--")
         return {"color": "black", "linewidth": 1, "linestyle": style, "label": name}
     number = names.index(name)
     return {

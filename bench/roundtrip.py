@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable
 from itertools import repeat
 
+from .limits import TwoSemaphores
 from .model import Contender, Sample, Workload, size_name
 from .peers import Channel, Peer
 from .peers.shm import ShmPipe
@@ -74,6 +75,7 @@ def workloads(peers: list[Peer], plan: Plan) -> list[Workload]:
     """What is to be measured of this group."""
     everybody = list(peers)
     everybody.insert(1, ShmPipe("shmpipe spin=0", spin=0))
+    everybody.append(TwoSemaphores())
     return [
         Workload(
             name=f"roundtrip-{size_name(size)}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .limits import empty_calls, memcpy
+from . import interpreted
+from .limits import TwoCopies, empty_calls, memcpy
 from .model import Contender, Workload, size_name
 from .peers import Channel, Peer
 from .rounds import Plan
@@ -13,25 +14,35 @@ from .streams import Flow, runner
 
 GROUP = "streaming"
 SIZES = (8, 128, 1 << 10, 16 << 10, 64 << 10, 1 << 20, 8 << 20)
+COPIED = 64 << 10  # bytes from which on copying is what costs
 
 
 def _into(size: int) -> Callable[[Channel], Callable[[], Any]]:
     return lambda channel: channel.receiver_into(bytearray(size))
 
 
+def plain_flow(size: int) -> Flow:
+    """``send_bytes`` to ``recv_bytes``."""
+    message = bytes(range(256)) * (size // 256) if size >= 256 else bytes(range(size))
+    return Flow(message, size)
+
+
 def workloads(peers: list[Peer], plan: Plan) -> list[Workload]:
     """What is to be measured of this group."""
     found = []
     for size in SIZES:
-        message = bytes(range(256)) * (size // 256) if size >= 256 else bytes(range(size))
-        plain = Flow(message, size)
-        into = Flow(message, size, receive=_into(size))
+        plain = plain_flow(size)
+        into = Flow(plain.message, size, receive=_into(size))
         for flow, verb, takers in (
             (plain, "recv_bytes", peers),
             (into, "recv_bytes_into", [peer for peer in peers if peer.into]),
         ):
             contenders = [Contender(peer.name, runner(peer, flow, plan)) for peer in takers]
+            if flow is plain and size in interpreted.SIZES:
+                contenders[1:1] = interpreted.contenders(size, plan)
             contenders.append(memcpy(size, plan))
+            if size >= COPIED:
+                contenders.append(Contender(TwoCopies.name, runner(TwoCopies(), flow, plan)))
             if size <= 1024:
                 contenders += empty_calls(plan)
             found.append(
