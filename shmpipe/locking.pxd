@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport uint32_t
 
 from . cimport primitives
-from .primitives cimport Numbers, Semaphore, ThreadLock, Words
+from .primitives cimport Numbers, Semaphore, ThreadLock, Words, give, take
 
 cdef uint32_t _NUMBER
 cdef bint SIGNALS_ANYWHERE
@@ -22,6 +22,13 @@ cdef class SideLock(Semaphore):
     cdef public double look
     cdef public bint owed
     cdef public object lent
+
+    # As Semaphore's, but nothing overrides these: so they need no call.
+    cpdef inline bint acquire(self, bint block) noexcept:
+        return take(self)
+
+    cpdef inline int release(self) noexcept:
+        return give(self)
 
     @cython.locals(local=ThreadLock, arrives=bint)
     cpdef int enter(self, object deadline=*) except -1

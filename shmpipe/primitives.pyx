@@ -7,143 +7,34 @@ import threading
 from math import ceil
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport (
-    PyBytes_AS_STRING,
-    PyBytes_CheckExact,
-    PyBytes_FromStringAndSize,
-    PyBytes_GET_SIZE,
-)
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EINTR, ETIMEDOUT
 from libc.errno cimport errno as c_errno
-from libc.string cimport memcpy
 
 cdef extern from *:
     """
-    #include <errno.h>
-    #include <limits.h>
-    #include <linux/futex.h>
     #include <poll.h>
     #include <semaphore.h>
-    #include <stdatomic.h>
-    #include <stdint.h>
     #include <sys/mman.h>
-    #include <sys/syscall.h>
-    #include <time.h>
-    #include <unistd.h>
 
     _Static_assert(sizeof(sem_t) <= 32, "SEM_BYTES is too small for this C library's sem_t");
-    _Static_assert(sizeof(void *) == 8, "a semaphore is one 64-bit word");
 
-    /* A post promises no more than to release, so that what follows it may be loaded before;
-       on x86 its locked instruction is a full barrier. */
     #if defined(__x86_64__) || defined(__i386__)
     #define shmpipe_pause() __builtin_ia32_pause()
-    #define shmpipe_before_post() ((void)0)
-    #else
-    #define shmpipe_before_post() atomic_thread_fence(memory_order_seq_cst)
-    #if defined(__aarch64__)
+    #elif defined(__aarch64__)
     #define shmpipe_pause() __asm__ __volatile__("yield")
     #else
     #define shmpipe_pause() ((void)0)
     #endif
-    #endif
-
-    /* Semaphores as glibc lays them out on 64-bit machines, whose own functions the interpreted
-       engine calls on the same ones: a word with the value below and the number of sleepers above.
-       The C library's functions are not for memory that somebody else writes to: behind the word
-       lies which kind of futex it is, and with another number there they ask the kernel for another
-       operation, end the process when it refuses, or never come back.  Here nothing but the word is
-       read, each value once, and no loop goes on for as long as somebody else likes. */
-    typedef _Atomic uint64_t shmpipe_semaphore;
-    enum { SHMPIPE_TRIES = 1000 };  /* far more than processes that are at it at the same time */
-
-    static inline long shmpipe_futex(void *sem, int operation, unsigned value,
-                                     const struct timespec *until) {
-        uint32_t *half = (uint32_t *)sem;
-    #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        half++;
-    #endif
-        return syscall(SYS_futex, half, operation, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
-    }
-
-    static inline int shmpipe_sem_try(void *place) {
-        shmpipe_semaphore *sem = place;
-        uint64_t seen = atomic_load_explicit(sem, memory_order_relaxed);
-        for (int tries = 0; tries < SHMPIPE_TRIES && (uint32_t)seen; tries++)
-            if (atomic_compare_exchange_weak_explicit(sem, &seen, seen - 1, memory_order_acquire,
-                                                      memory_order_relaxed))
-                return 1;
-        return 0;
-    }
-
-    static inline void shmpipe_sem_post(void *place) {
-        shmpipe_semaphore *sem = place;
-        if (atomic_fetch_add_explicit(sem, 1, memory_order_seq_cst) >> 32)
-            shmpipe_futex(place, FUTEX_WAKE, 1, NULL);
-    }
-
-    static inline uint32_t shmpipe_sem_value(void *place) {
-        return (uint32_t)atomic_load_explicit((shmpipe_semaphore *)place, memory_order_relaxed);
-    }
-
-    /* 0: taken; otherwise an error number.  By the monotonic clock: a sleeper must not oversleep
-       because somebody set the time back. */
-    static int shmpipe_sem_wait(void *place, double seconds) {
-        shmpipe_semaphore *sem = place;
-        const uint64_t sleeper = (uint64_t)1 << 32;
-        struct timespec until;
-        long long nanoseconds;
-        uint64_t seen;
-        int tries, number = ETIMEDOUT;
-        if (shmpipe_sem_try(place))
-            return 0;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        nanoseconds = until.tv_nsec + (long long)(seconds * 1e9);
-        until.tv_sec += nanoseconds / 1000000000;
-        until.tv_nsec = nanoseconds % 1000000000;
-        seen = atomic_fetch_add_explicit(sem, sleeper, memory_order_relaxed) + sleeper;
-        for (tries = 0; tries < SHMPIPE_TRIES; tries++) {
-            if ((uint32_t)seen) {
-                if (atomic_compare_exchange_weak_explicit(sem, &seen, seen - 1 - sleeper,
-                                                          memory_order_acquire,
-                                                          memory_order_relaxed))
-                    return 0;
-                continue;
-            }
-            if (shmpipe_futex(place, FUTEX_WAIT_BITSET, 0, &until) && errno != EAGAIN) {
-                number = errno;
-                break;
-            }
-            seen = atomic_load_explicit(sem, memory_order_relaxed);
-        }
-        atomic_fetch_sub_explicit(sem, sleeper, memory_order_relaxed);
-        return number;
-    }
     """
     void pause "shmpipe_pause" () noexcept nogil
-    void full_barrier_before_post "shmpipe_before_post" () noexcept nogil
-    bint try_semaphore "shmpipe_sem_try" (void*) noexcept nogil
-    void post_semaphore "shmpipe_sem_post" (void*) noexcept nogil
-    uint32_t value_of_semaphore "shmpipe_sem_value" (void*) noexcept nogil
-    int timed_wait "shmpipe_sem_wait" (void*, double) noexcept nogil
 
 cdef extern from "<semaphore.h>" nogil:
     ctypedef struct sem_t:
         pass
     int sem_init(sem_t*, int, unsigned int) noexcept
-
-cdef extern from "<time.h>" nogil:
-    ctypedef int clockid_t
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    enum: CLOCK_MONOTONIC
-    enum: CLOCK_MONOTONIC_COARSE
-    int clock_gettime(clockid_t, timespec*) noexcept
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void*, size_t, int, int, int, long) noexcept
@@ -163,7 +54,6 @@ cdef extern from "<poll.h>" nogil:
 
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject**, Py_ssize_t) except -1
-    unsigned long PyThread_get_thread_ident() noexcept nogil
 
 SEM_BYTES = 32
 AT_ONCE = 1 << 26
@@ -176,7 +66,6 @@ COMPILED = True
 
 cdef enum:
     LARGE = 32768  # bytes from which on a copy lets other threads run: it takes some microseconds
-    STRIDE = 2048  # bytes of one memcpy(); see _copy_large()
     MOST_POLLED = 512
 
 
@@ -243,18 +132,11 @@ cdef class Semaphore:
 
     cpdef bint acquire(self, bint block) noexcept:
         """Take the semaphore if that needs no waiting (``block`` is not offered)."""
-        release_fence()  # what was stored before is visible before the semaphore is taken
-        if not try_semaphore(self.place):
-            return False
-        self.held += 1
-        return True
+        return take(self)
 
     cpdef int release(self) noexcept:
         """Give it back; a full barrier."""
-        self.held -= 1
-        full_barrier_before_post()
-        post_semaphore(self.place)
-        return 0
+        return give(self)
 
     cpdef int _count(self) noexcept:
         return self.held
@@ -286,15 +168,6 @@ Sleepable = Semaphore
 cdef class ThreadLock:
     """A lock among the threads of this process; its fields are guarded by Python's own lock."""
 
-    cpdef bint _is_owned(self) noexcept:
-        return self.owner != 0 and self.owner == PyThread_get_thread_ident()
-
-    cpdef bint acquire(self, bint block, double timeout=-1) except -1:
-        if not self.owner and not self.promised:
-            self.owner = PyThread_get_thread_ident()
-            return True
-        return self._wait(timeout) if block else False
-
     cdef bint _wait(self, double timeout) except -1:
         # Waiters sleep at a gate, which release() opens if it sees any; from then on the lock is
         # promised to whoever comes through.  Otherwise a thread that takes it again and again, and
@@ -315,11 +188,9 @@ cdef class ThreadLock:
                 self.gate.acquire(False)
         return through and self.acquire(False)
 
-    cpdef int release(self) except -1:
-        self.owner = 0
-        if self.waiting and not self.promised:
-            self.promised = True
-            self.gate.release()
+    cdef int _open_gate(self) except -1:
+        self.promised = True
+        self.gate.release()
         return 0
 
 
@@ -388,7 +259,7 @@ cdef void _copy_strides(char* to, const char* source, size_t count) noexcept nog
     memcpy(to, source, count)
 
 
-cdef int copy_in(char* memory, size_t at, object source) except -1:
+cdef int copy_more_in(char* memory, size_t at, object source) except -1:
     cdef Py_buffer own
     if PyBytes_CheckExact(source):
         _copy(memory + at, PyBytes_AS_STRING(source), PyBytes_GET_SIZE(source))
@@ -401,9 +272,7 @@ cdef int copy_in(char* memory, size_t at, object source) except -1:
     return 0
 
 
-cdef bytes copy_out(char* memory, size_t at, size_t count):
-    if count <= STRIDE:
-        return PyBytes_FromStringAndSize(memory + at, count)
+cdef bytes copy_more_out(char* memory, size_t at, size_t count):
     result = PyBytes_FromStringAndSize(NULL, count)
     _copy(PyBytes_AS_STRING(result), memory + at, count)
     return result
@@ -477,12 +346,6 @@ cdef class Store:
 
 cdef int check_signals() except -1:
     return PyErr_CheckSignals()
-
-
-cdef double coarse_time() noexcept:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now)
-    return now.tv_sec + now.tv_nsec * 1e-9
 
 
 cdef enum:

@@ -20,13 +20,14 @@ cdef class Side:
     cdef readonly object locks, spin_choice, blind
     cdef public SideLock lock
     cdef public int left_word
-    cdef public double asked, spin_most, spin_now, spun
+    cdef public double ask_at, spin_most, spin_now, spun
     cdef public int hints, caution
     cdef public bint trying
     cdef readonly Semaphore read_wait, write_wait
 
-    @cython.locals(words=Words, left=uint64_t, gone=bint)
     cpdef bint others_gone(self, bint sure) except -1
+    @cython.locals(words=Words, gone=bint, now=double)
+    cdef bint _ask(self) except -1
     cpdef bint has_data(self) noexcept
     @cython.locals(_=int)
     cpdef drain(self, Semaphore semaphore)

@@ -96,7 +96,7 @@ class Side:
         self.trying = False  # the next spin is longer than what has been paying
         self.hints = 0  # waits, since the last such one, that it would have ended
         self.caution = 0  # how many of them it takes until another one
-        self.asked = 0.0  # when the doorbell was last asked for the other side's life
+        self.ask_at = -inf  # from when on the doorbell is asked for the other side's life once more
         self.left_word = 0  # where who leaves the other side says so
         self.blind: OSError | None = None  # why the last sleeper could not watch the others
         self.read_wait = ring.segment.semaphore(ring.index, RD_WAIT)
@@ -187,18 +187,18 @@ class Side:
         Unless it has to be ``sure``, an answer of the doorbell is trusted for ASK_AFTER: who closes
         an end leaves a word, and who was killed shows when a sleeper turns to its doorbell.
         """
+        if not (self.words[self.left_word] or sure) and primitives.coarse_time() < self.ask_at:
+            return False
+        return self._ask()
+
+    def _ask(self) -> bool:
         words = self.words
         now = primitives.coarse_time()
-        left = words[self.left_word]
-        if not left and not sure and now - self.asked < ASK_AFTER:
-            return False
         # step: left-first (late 2)
-        if left:
+        if words[self.left_word]:
             words[self.left_word] = 0  # before asking: who leaves after the answer sets it again
-        self.asked = now
         gone = self.bell.hung_up()
-        if gone:
-            self.asked = -inf  # nobody can come back: ask again at once
+        self.ask_at = -inf if gone else now + ASK_AFTER  # (nobody can come back)
         return gone
 
     def spin(self, word: int, target: int, limit: float | None) -> bool:
