@@ -27,7 +27,9 @@ cdef class Receiver:
     @cython.locals(well=bint)
     cpdef receive(self, object room, object deadline, object most=*, bint slept=*)
     @cython.locals(again=bint)
-    cdef _go_on(self, object message, object room, bint slept, object deadline, object most)
+    cdef _wait_for_message(
+        self, object message, object room, bint slept, object deadline, object most
+    )
     cpdef receive_whole(self, object room, object deadline)
     @cython.locals(
         ring=ByteRing, words=Words, lock=SideLock, before=uint64_t

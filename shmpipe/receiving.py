@@ -81,14 +81,14 @@ class Receiver:
         try:
             message = self._at_once(room, slept, deadline, most)
             if message is None or message is _STREAM:
-                message = self._go_on(message, room, slept, deadline, most)
+                message = self._wait_for_message(message, room, slept, deadline, most)
             well = True
             return message
         finally:
             if not well:
                 self._failed(sys.exc_info()[1])
 
-    def _go_on(
+    def _wait_for_message(
         self,
         message: Any,
         room: memoryview | None,
