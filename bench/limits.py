@@ -31,8 +31,8 @@ class _Empty:
 def _memory(size: int) -> memoryview:
     """Bytes that begin with a page.
 
-    A copy to a place that lies a little further in its page than what is copied can take twenty times
-    as long, where the C library uses a string instruction.  A limit is the best that can be had.
+    A copy to a place that lies a little further in its page than what is copied can take twenty
+    times as long, where the C library uses a string instruction.  A limit is the best there is.
     """
     memory = memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     memory[:] = bytes(size)  # the kernel gives the pages when they are written to
