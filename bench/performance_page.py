@@ -7,7 +7,7 @@ from typing import Any
 
 from . import pages, report
 from .interpreted import NAME as INTERPRETED
-from .limits import PREFIX
+from .limits import PREFIX, TwoCopies
 
 OURS, PIPE, DUPLEX, RUST = (
     "shmpipe",
@@ -15,6 +15,7 @@ OURS, PIPE, DUPLEX, RUST = (
     "multiprocessing.Pipe()",
     "cloudtoid-interprocess",
 )
+MEMCPY = PREFIX + "memcpy"
 
 
 def fill(page: str, document: dict[str, Any]) -> str:
@@ -22,6 +23,7 @@ def fill(page: str, document: dict[str, Any]) -> str:
     parts = {
         "machine": report.about(document),
         "aims": _aims(document),
+        "rounds": _rounds(document),
         "tables": report.tables(document),
     }
     return pages.fill(page, parts)
@@ -50,7 +52,7 @@ AIMS = (
     Aim("stream-8B", "8 B one way, engine pure", PIPE, 1.3, ours=INTERPRETED),
     Aim("stream-1MiB", "1 MiB one way, engine pure", PIPE, 3, ours=INTERPRETED),
     Aim("stream-8MiB-into", "8 MiB one way, into a buffer", None, 1.3),
-    Aim("stream-8MiB-into", "8 MiB one way, into a buffer", "limit: memcpy", 0.6),
+    Aim("stream-8MiB-into", "8 MiB one way, into a buffer", MEMCPY, 0.6),
     Aim("roundtrip-8B", "8 B there and back, p50", DUPLEX, 8, "p50"),
     Aim("roundtrip-8B", "8 B there and back, p50", None, 4, "p50"),
     Aim(
@@ -73,12 +75,52 @@ def _aims(document: dict[str, Any]) -> list[str]:
     return pages.table(["workload", "against", "aim", "got", "reached"], rows, left=2)
 
 
+# What differs from round to round more than between two who are compared.
+BY_ROUNDS = (
+    ("stream-8B", "8 B, M/s", 1e6, (OURS, RUST)),
+    ("stream-64KiB", "64 KiB, GB/s", 1e9, (OURS, RUST, TwoCopies.name)),
+    ("stream-1MiB", "1 MiB, GB/s", 1e9, (OURS, "iceoryx2", TwoCopies.name)),
+    (
+        "stream-8MiB-into",
+        "8 MiB into a buffer, GB/s",
+        1e9,
+        (OURS, "iceoryx2", TwoCopies.name, MEMCPY),
+    ),
+)
+
+
+def _rounds(document: dict[str, Any]) -> list[str]:
+    """Rates in the order in which they were measured, the contenders of a round in turns."""
+    rows = []
+    for name, text, unit, wanted in BY_ROUNDS:
+        measured = _measured(document, name)
+        for each in wanted:
+            if each in measured:
+                amount = 1 if unit == 1e6 else _entry(document, name)["size"]
+                rates = [
+                    f"{sample['count'] * amount / sample['seconds'] / unit:.1f}" if sample else ""
+                    for sample in measured[each]["rounds"]
+                ]
+                rows.append([text, each, *rates])
+                text = ""
+    count = max((len(row) for row in rows), default=2) - 2
+    rows = [[*row, *[""] * (count + 2 - len(row))] for row in rows]
+    return pages.table(["", "", *map(str, range(1, count + 1))], rows, left=2)
+
+
+def _entry(document: dict[str, Any], workload: str) -> dict[str, Any]:
+    return next((each for each in document["workloads"] if each["name"] == workload), {})
+
+
+def _measured(document: dict[str, Any], workload: str) -> dict[str, Any]:
+    """The contenders of a workload that have figures, by name."""
+    contenders = _entry(document, workload).get("contenders", ())
+    return {each["name"]: each for each in contenders if "median" in each}
+
+
 def _reached(document: dict[str, Any], aim: Aim) -> tuple[float, str] | None:
     """How many times as good ours is, and as whose; None: that was not measured."""
-    entry = next((each for each in document["workloads"] if each["name"] == aim.workload), None)
-    measured = {
-        each["name"]: each for each in (entry or {}).get("contenders", ()) if "median" in each
-    }
+    measured = _measured(document, aim.workload)
     ours = measured.get(aim.ours)
     if ours is None:
         return None
