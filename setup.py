@@ -88,7 +88,7 @@ def description():
 def extensions():
     from Cython.Build import cythonize
 
-    found = []
+    plain, as_in_c = [], []
     for module in MODULES:
         source = f"shmpipe/{module}.py"
         if module == "primitives":
@@ -98,11 +98,14 @@ def extensions():
             [source],
             extra_compile_args=["-O2", "-g0", "-fno-semantic-interposition"],
         )
-        more = AS_IN_C if module in CALLED_FOR_EACH_MESSAGE else {}
-        found += cythonize(
-            extension, compiler_directives=DIRECTIVES | more, build_dir="build/cython", quiet=True
+        (as_in_c if module in CALLED_FOR_EACH_MESSAGE else plain).append(extension)
+    return [
+        compiled
+        for some, more in ((plain, {}), (as_in_c, AS_IN_C))
+        for compiled in cythonize(
+            some, compiler_directives=DIRECTIVES | more, build_dir="build/cython", nthreads=0
         )
-    return found
+    ]
 
 
 class build_all_or_nothing(build_ext):
