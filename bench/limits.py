@@ -141,7 +141,11 @@ class _Copies(Channel):
 
 
 class TwoCopies(Peer):
-    """What large messages cost if nothing but the copies is done, both at the same time."""
+    """What large messages cost if nothing but the copies is done, both at the same time.
+
+    By one ``memcpy`` for each piece, into a buffer that is there; on x86-64, which shows the other
+    process the bytes before their count.
+    """
 
     name = PREFIX + "two copies"
     into = True

@@ -1,4 +1,5 @@
-# What a call that sleeps does with it; the rest is Python's, and tests put their own in its place.
+# What a call that sleeps does with it (for callers that know its type: there is no way from Python);
+# the rest is Python's, and tests put their own in its place.
 
 cdef class Doorbell:
     cdef dict __dict__

@@ -169,7 +169,7 @@ class Receiver:
         return message
 
     def _content(self, room: memoryview | None, most: int | None) -> Any:
-        """Copy the message in front out of the ring; _STREAM or TOO_LONG: it stays."""
+        """Under the lock: copy the message in front; _STREAM or TOO_LONG: it stays there."""
         ring = self.ring
         if most is not None and is_longer(ring.kind, ring.size, most):
             return TOO_LONG
@@ -187,6 +187,7 @@ class Receiver:
         raise damaged(f"frame of kind {ring.kind}")
 
     def _object(self) -> Any:
+        """Under the lock: copy the OBJECT in front."""
         assembly = self.assemble(self.ring.size)
         at = 0
         for piece in self.ring.pieces():
