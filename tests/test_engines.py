@@ -11,8 +11,8 @@ import os
 import re
 import subprocess
 import sys
-import types
 from pathlib import Path
+from types import MethodDescriptorType
 from typing import Any
 
 import numpy
@@ -140,7 +140,7 @@ def test_connections_say_what_their_methods_take() -> None:
     methods = [node for node in body if isinstance(node, ast.FunctionDef)]
     assert len(methods) > 20
     if shmpipe.engine == "native":  # the interpreter calls these without a detour
-        assert type(shmpipe.Connection.send_bytes) is types.MethodDescriptorType
+        assert type(shmpipe.Connection.send_bytes) is MethodDescriptorType
     for method in methods:
         if method.name.startswith("__"):
             continue
