@@ -36,7 +36,7 @@ def test_some_steps() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout_s(3600 if FULL else 360)
+@pytest.mark.timeout_s(3600 if FULL else 600)
 def test_every_step() -> None:
     """With one peer and in a crowd, on the engine of this run; nobody is left out."""
     seed = os.environ.get("SHMPIPE_CRASH_SEED", "walk")
