@@ -75,6 +75,13 @@ class _Runner:
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)
 
+    def tasks(self) -> list[int] | None:
+        """The tasks that run the function; None: all of the process."""
+        return None
+
+    def wait_asleep(self, timeout: float = 30, settle: float = 0.05) -> None:
+        wait_asleep((self.pid, self.tasks()), timeout=timeout, settle=settle)
+
 
 class Child(_Runner):
     """A forked process that runs one function; see the module's docstring."""
@@ -158,9 +165,6 @@ class Child(_Runner):
         stat = task_state(self.pid, self.pid)
         return stat is not None and stat[0] not in "ZX"
 
-    def wait_asleep(self, timeout: float = 10, settle: float = 0.05) -> None:
-        wait_asleep(self.pid, timeout=timeout, settle=settle)
-
     def abandon(self) -> str | None:
         if self.exitcode is not None:
             return None
@@ -241,9 +245,6 @@ class ProcessChild(_Runner):
     def alive(self) -> bool:
         return self.process.is_alive()  # type: ignore[no-any-return]
 
-    def wait_asleep(self, timeout: float = 30, settle: float = 0.05) -> None:
-        wait_asleep(self.pid, timeout=timeout, settle=settle)
-
     def abandon(self) -> str | None:
         running = self.process.is_alive()
         self.kill()
@@ -304,10 +305,10 @@ class ThreadRun(_Runner):
     def alive(self) -> bool:
         return self.thread.is_alive()
 
-    def wait_asleep(self, timeout: float = 10, settle: float = 0.05) -> None:
+    def tasks(self) -> list[int] | None:
         tid = self.thread.native_id
         assert tid is not None
-        wait_asleep(self.pid, [tid], timeout=timeout, settle=settle)
+        return [tid]
 
     def abandon(self) -> str | None:
         if not self.thread.is_alive():

@@ -149,6 +149,5 @@ def start(how: str, fn: Callable[..., Any], *args: Any, close: Iterable[Any] = (
 
 
 def asleep(*runners: Any) -> None:
-    """Wait until they all sleep; fails if one of them has ended instead."""
-    for runner in runners:
-        runner.wait_asleep(settle=SETTLE)
+    """Wait until they all sleep at the same time; fails if one of them has ended instead."""
+    support.wait_asleep(*[(runner.pid, runner.tasks()) for runner in runners], settle=SETTLE)

@@ -42,24 +42,27 @@ def _snapshot(pid: int, tids: Iterable[int] | None) -> dict[int, tuple[str, int]
 
 
 def wait_asleep(
-    pid: int, tids: Iterable[int] | None = None, *, timeout: float = 10, settle: float = 0.05
+    *tasks: tuple[int, list[int] | None], timeout: float = 10, settle: float = 0.05
 ) -> None:
-    """Wait until all tasks of `pid` (or only `tids`) sleep and none ran for `settle` seconds.
+    """Wait until processes sleep at the same time: all tasks of each, or only the ones given.
 
-    "Did not run" is read from the count of context switches, so a task that wakes up now and then
-    to look around is not asleep. AssertionError when that does not come about, or the task ended.
+    And none may have run for `settle` seconds. "Did not run" is read from the count of context
+    switches, so a task that wakes up now and then to look around is not asleep; all are looked at
+    together, for one that waits for another's lock would seem asleep where only the other is looked
+    at too. AssertionError when that does not come about, or one of the processes ended.
     """
-    tids = None if tids is None else list(tids)
     deadline = time.monotonic() + timeout
-    before: dict[int, tuple[str, int]] = {}
+    before: list[dict[int, tuple[str, int]]] = []
     while True:
-        now = _snapshot(pid, tids)
-        assert now and all(state not in "ZX" for state, _ in now.values()), (
-            f"process {pid} ended instead of falling asleep: {now}"
-        )
-        if now == before and all(state == "S" for state, _ in now.values()):
+        now = [_snapshot(pid, tids) for pid, tids in tasks]
+        for (pid, _), found in zip(tasks, now, strict=True):
+            assert found and all(state not in "ZX" for state, _ in found.values()), (
+                f"process {pid} ended instead of falling asleep: {found}"
+            )
+        states = {state for found in now for state, _ in found.values()}
+        if now == before and states <= {"S"}:
             return
-        assert time.monotonic() < deadline, f"tasks of {pid} do not sleep: {before} then {now}"
+        assert time.monotonic() < deadline, f"not asleep: {tasks}: {before} then {now}"
         before = now
         time.sleep(settle)
 

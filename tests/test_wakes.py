@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import shmpipe
-from shmpipe.doorbell import Doorbell
 from shmpipe.primitives import WOKEN
 from shmpipe.segment import WPOS
 
@@ -128,30 +127,28 @@ def test_messages_there_and_back() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "Pipe"])
-def test_writer_is_rung_for_without_cause_while_it_falls_asleep(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writer_is_rung_for_without_cause_while_it_falls_asleep(kind: str) -> None:
     """Whoever rings for a dead reader does so while a writer is on its way to its doorbell."""
     if kind == "pipe":
         reader, writer = shmpipe.pipe(PAGE, spin=0)
         read, write, side = reader.read, writer.write, reader._side
+        bell = writer._side.bell
     else:
         receiver, sender = shmpipe.Pipe(False, size=PAGE, spin=0)
         reader, writer = receiver, sender
         read, write = lambda _: receiver.recv_bytes(), sender.send_bytes
-        side = receiver._receiver.side
-    plug = Doorbell.plug
+        side, bell = receiver._receiver.side, sender._sender.side.bell
 
-    def plug_late(self: Doorbell, number: int) -> None:
-        monkeypatch.setattr(Doorbell, "plug", plug)
+    def plug_late(number: int) -> None:
+        del bell.plug  # what stands in front of the method
         side.resized()  # the plug is announced, but does not lie there yet
-        plug(self, number)
+        bell.plug(number)
 
     with reader, writer:
         write(bytes(PAGE - 8))
-        monkeypatch.setattr(Doorbell, "plug", plug_late)
+        bell.plug = plug_late
         writing = run_thread(write, bytes(PAGE - 8))
-        eventually(lambda: Doorbell.plug is plug)
+        eventually(lambda: "plug" not in vars(bell))
         writing.wait_asleep()
         assert read(PAGE)
         writing.join()
