@@ -26,7 +26,7 @@ from .segment import (
     WR_WATCH,
     WRITES,
 )
-from .waiting import DIED, LONG, NOT, SHORT, close_all, rewatched
+from .waiting import DIED, LONG, NOT, SHORT, close_all, ended_before, rewatched
 from .writers import WriterSide
 
 
@@ -163,12 +163,13 @@ def write(side: WriterSide, source: memoryview) -> int | None:
             slept = True
             outcome = side.sleep(asleep, None, others)
             may_put = outcome == WOKEN and (asleep == SHORT or side.answered(ticket))
-            may_put = may_put or (outcome == DIED and side.has_space())
             kind = asleep
-            if outcome == TIMED_OUT and asleep == SHORT:
+            if outcome == DIED or (outcome == TIMED_OUT and asleep == SHORT):
                 kind, others = LONG, rewatched(side, others)
-            elif outcome == DIED:
-                others = rewatched(side, others)
+                # (Of those who ended while it was on the semaphore, the list tells.)
+                # step: write-overdue (never)
+                if outcome == DIED or ended_before(others):
+                    may_put = side.overdue()
             if outcome == INTERRUPTED:
                 if done:
                     side.abandon(asleep)

@@ -18,7 +18,8 @@ fast; then it polls its doorbell without a time limit, so that it uses no CPU wh
 and notices at once when the other side dies.  A sleeper in the second phase is for the other side
 the same as somebody who watches ``fileno()``.  It also watches (by pidfd) the processes that use
 the pipe: one that is killed between publishing and waking must not leave it asleep, although the
-doorbell shows nothing while others hold that end.
+doorbell shows nothing while others hold that end.  Who ended before it could be watched counts the
+same, so where a look at the ring does not settle it, the list says so (``ended_before``).
 
 One at a time: a ring posts the semaphore once.  A call that has slept and leaves data (space)
 behind posts for the next sleeper; one that leaves nothing arms again for those who still sleep.
@@ -77,6 +78,8 @@ class Watched(list[Descriptor]):
 
     users: list[int] = []  # noqa: RUF012
     """All that had a place when the list was made."""
+    too_late = False
+    """Whether one of them had ended by then: nothing will show what it may have left undone."""
 
 
 class Side:
@@ -127,6 +130,8 @@ class Side:
                 process = identity.watch(token)
                 if process is not None:
                     watched.append(process)
+                elif token != identity.token:
+                    watched.too_late = True
         except OSError as error:  # no descriptors left, or none of that kind
             if error.errno is None:  # a signal's handler has raised it
                 raise
@@ -298,3 +303,8 @@ def rewatched(side: Side, watched: list[Descriptor]) -> list[Descriptor]:
     """What ``side.watch_others()`` returns now, in place of what it did."""
     close_all(watched)
     return side.watch_others()
+
+
+def ended_before(watched: list[Descriptor]) -> bool:
+    """Whether one that could have been ``watched`` had ended by then."""
+    return isinstance(watched, Watched) and watched.too_late

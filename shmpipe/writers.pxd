@@ -7,8 +7,9 @@ from .waiting cimport Side
 
 cdef uint64_t WORD
 cdef int SHORT
-cdef int LIMIT, PLUG, R_WAKES, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH, TELLS, UNPLUG
+cdef int LIMIT, PLUG, POLICY, R_WAKES, RD_ARM, RD_LEFT, RD_LONG, RD_RUNG, RD_SLEEPERS, RD_WATCH, TELLS, UNPLUG
 cdef int W_SLEEPS, WR_ARM, WR_LEFT, WR_LONG, WR_RUNG, WR_SLEEPERS, WR_WATCH
+cdef int WRITE_PAGES
 
 @cython.final
 cdef class WriterSide(Side):

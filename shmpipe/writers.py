@@ -9,10 +9,13 @@ from . import primitives
 from .descriptors import Descriptor
 from .doorbell import Doorbell
 from .locking import STANDSTILL, Locks, standstill
+from .policies import fires
 from .primitives import POLLOUT
 from .ring import Ring
 from .segment import (
+    LIMIT,
     PLUG,
+    POLICY,
     R_WAKES,
     RD_ARM,
     RD_LEFT,
@@ -30,6 +33,7 @@ from .segment import (
     WR_RUNG,
     WR_SLEEPERS,
     WR_WATCH,
+    WRITE_PAGES,
 )
 from .waiting import SHORT, Side
 
@@ -57,6 +61,16 @@ class WriterSide(Side):
         words = self.words
         rung = words[WR_RUNG]
         return (rung - ticket) & WORD <= (words[WR_ARM] - ticket) & WORD
+
+    def overdue(self) -> bool:
+        """Whether whoever emptied the full ring as far as this was to wake its sleepers.
+
+        To be asked where somebody has ended, who may have died before he did.
+        """
+        words, used = self.words, self.ring.used_now()
+        policy, pages = words[POLICY], words[LIMIT]
+        threshold = min(words[WRITE_PAGES], pages)
+        return used < pages and fires(policy, pages, threshold, pages, used)
 
     # --- under the lock --------------------------------------------------------------------------
 

@@ -14,19 +14,24 @@ from typing import Any
 
 import pytest
 
+from shmpipe.readers import ReaderSide
+
 from .kinds import (
+    POLICIES,
     asleep,
     both_kinds,
     both_runners,
     fill,
     page,
     pipe_of,
+    policy_options,
+    pure_only,
     set_nonblocking,
     start,
     unread,
 )
 from .records import SMALLEST, numbers_of, record, records
-from .support import PAGE, eventually, run_child, run_thread, task_state
+from .support import PAGE, Flag, eventually, run_child, run_thread, task_state
 
 
 def hold(*_: Any) -> None:
@@ -207,6 +212,46 @@ def test_wake_is_not_lost_with_a_killed_reader(kind: str, kill_first: bool) -> N
             eventually(lambda: unread(w) == 0)
             w.write(b"y")
             assert survivor.join() in (b"x", b"y")
+
+
+@pure_only
+@pytest.mark.parametrize("policy", POLICIES)
+def test_wake_is_not_lost_with_a_reader_killed_before_it_is_watched(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies where it has freed space and not told so, while the writer is on its semaphore; a
+    reader that does nothing keeps the pipe from being broken.
+    """
+
+    def read_and_die() -> None:
+        full.wait()
+        monkeypatch.setattr(ReaderSide, "wake_writers", lambda *_: os._exit(0))
+        r.read(3 * PAGE)
+
+    with Flag() as full, pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
+        fill(w, 4)
+        victim = run_child(read_and_die, close=[w])
+        asleep(victim)
+        writer = run_child(w.write, page(4), close=[r])
+        eventually(lambda: w.stats().writer_sleeps == 1)
+        full.set()
+        assert writer.join() == PAGE
+
+
+@pytest.mark.parametrize("policy", ["half", "edge-half"])
+def test_who_comes_does_not_give_a_slot_to_a_sleeping_writer(policy: str) -> None:
+    """One that sleeps watches processes: a second that comes, and a reader that was not there."""
+    with pipe_of("shmpipe", 4, **policy_options(policy)) as (r, w):
+        fill(w, 4)
+        writers = []
+        for number in range(2):
+            writers.append(run_child(w.write, page(number), close=[r]))
+            asleep(*writers)
+        run_child(r.read, PAGE, close=[w]).join()
+        asleep(*writers)
+        assert w.stats().pages_used == 3
+        r.read(3 * PAGE)
+        assert [writer.join() for writer in writers] == [PAGE, PAGE]
 
 
 @pytest.mark.slow

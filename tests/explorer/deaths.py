@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import POLLIN, PipeScenario, page, pages_of, result, same, shorter
-from .memory import Failure
+from .memory import Failure, Op
 from .scheduler import Limits, Run
 from .world import PAGE, End
 
@@ -190,11 +190,72 @@ class DeathOfStrangeReader(PipeScenario):
             same("written", result(run, "W"), PAGE)
 
 
+class DeathBesideIdleReader(PipeScenario):
+    """A reader is killed where it has read and not woken the writer; another one does nothing.
+
+    The writer is on its semaphore, or has just left it; what it watches from then on is not what
+    ended before.
+    """
+
+    name = "death-beside-idle-reader"
+    limits = Limits(2, late=1, deaths=1)
+    strict = False
+    killable = ("R",)
+    patience = 0.6
+    pages = 2  # one is left, so that nobody finds it empty
+    filled = page("a") + page("b")
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.idle = self.world.reader("S")
+        self.add(run, writer, lambda: writer.write(page("c")))
+        self.add(run, reader, lambda: reader.read(PAGE))
+        run.content = lambda: self.world.word("RPOS") == 0
+
+    def promised(self, run: Run) -> None:
+        if self.world.word("RPOS"):
+            same("written", result(run, "W"), PAGE)
+
+
+class DeathBelowMark(PipeScenario):
+    """The same where what was read is not enough: the writer sleeps on, beside a free slot."""
+
+    name = "death-below-mark"
+    limits = Limits(2, late=1, deaths=1)
+    strict = False
+    counted = False
+    killable = ("R",)
+    pages = 4
+    policy = "half"
+    filled = page("a") + page("b") + page("c") + page("d")
+
+    def begin(self, run: Run) -> None:
+        reader, writer = self.ends()
+        self.idle = self.world.reader("S")
+        self.add(run, writer, lambda: writer.write(page("z")))
+
+        def sleeps() -> bool:
+            pending = run.tasks[0].pending
+            return pending is not None and pending.name in ("sleeps on", "polls")
+
+        def read() -> bytes:
+            run.step(Op("waits until the other one sleeps", (), (), True, sleeps))
+            return bytes(reader.read(PAGE))
+
+        self.add(run, reader, read)
+        run.content = lambda: True  # it goes on sleeping
+
+    def promised(self, run: Run) -> None:
+        same("written", self.world.word("WPOS"), 4 * PAGE)
+
+
 DEATHS: list[PipeScenario] = [
     DeathOfWriter(),
     DeathBeforeRing(),
     DeathOfStranger(),
     DeathOfStrangeReader(),
+    DeathBesideIdleReader(),
+    DeathBelowMark(),
     DeathOfReader(),
     DeathOfLast(),
     DeathOfResizer(),
