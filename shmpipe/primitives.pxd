@@ -192,7 +192,7 @@ cdef class ThreadLock:
     cdef int _open_gate(self) except -1
 
 cdef enum:
-    STRIDE = 2048  # bytes of one memcpy(); see _copy_strides()
+    STRIDE = 2048  # bytes of one memcpy(); see _copy_strides() and _copy_ahead()
 
 cdef inline int copy_in(char* memory, size_t at, object source) except -1:
     if PyBytes_CheckExact(source) and PyBytes_GET_SIZE(source) <= STRIDE:

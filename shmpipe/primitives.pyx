@@ -30,6 +30,7 @@ cdef extern from *:
     #endif
     """
     void pause "shmpipe_pause" () noexcept nogil
+    void prefetch "__builtin_prefetch" (const void*, int, int) noexcept nogil
 
 cdef extern from "<semaphore.h>" nogil:
     ctypedef struct sem_t:
@@ -66,6 +67,8 @@ COMPILED = True
 
 cdef enum:
     LARGE = 32768  # bytes from which on a copy lets other threads run: it takes some microseconds
+    LINE = 64  # bytes of a cache line
+    AHEAD = 1024  # bytes from where it copies to where it asks for more; see _copy_ahead()
     MOST_POLLED = 512
 
 
@@ -235,9 +238,7 @@ cdef char* as_memory(object view) except NULL:
 
 
 cdef inline void _copy(char* to, const char* source, size_t count) noexcept:
-    if count <= STRIDE:
-        memcpy(to, source, count)
-    elif count < LARGE:
+    if count < LARGE:
         _copy_strides(to, source, count)
     else:
         with nogil:
@@ -247,15 +248,39 @@ cdef inline void _copy(char* to, const char* source, size_t count) noexcept:
 cdef void _copy_strides(char* to, const char* source, size_t count) noexcept nogil:
     """Copy in steps for which the C library uses its vector loop.
 
-    For more it uses a string instruction, which the processor cannot prefetch as well through: of
-    lines that another core has just written, it brings less than half as many (see
-    docs/performance.md).
+    For more it uses a string instruction, whose speed depends on where the two places lie in their
+    pages (see docs/performance.md).
     """
     while count > STRIDE:
         memcpy(to, source, STRIDE)
         to += STRIDE
         source += STRIDE
         count -= STRIDE
+    memcpy(to, source, count)
+
+
+cdef inline void _copy_away(char* to, const char* source, size_t count) noexcept:
+    """From the ring to memory of this process's own."""
+    if count < LARGE:
+        _copy_ahead(to, source, count)
+    else:
+        with nogil:
+            _copy_ahead(to, source, count)
+
+
+cdef void _copy_ahead(char* to, const char* source, size_t count) noexcept nogil:
+    """Copy line by line, and ask early for what another core has written.
+
+    The processor by itself does so too late: see docs/performance.md.  Nothing beyond the end is
+    asked for, which the other core may be writing to.
+    """
+    while count >= LINE:
+        if count > AHEAD:
+            prefetch(source + AHEAD, 0, 3)  # to read, into the nearest cache
+        memcpy(to, source, LINE)
+        to += LINE
+        source += LINE
+        count -= LINE
     memcpy(to, source, count)
 
 
@@ -274,15 +299,15 @@ cdef int copy_more_in(char* memory, size_t at, object source) except -1:
 
 cdef bytes copy_more_out(char* memory, size_t at, size_t count):
     result = PyBytes_FromStringAndSize(NULL, count)
-    _copy(PyBytes_AS_STRING(result), memory + at, count)
+    _copy_away(PyBytes_AS_STRING(result), memory + at, count)
     return result
 
 
 cdef bytes copy_two(char* memory, size_t at, size_t first, size_t second):
     result = PyBytes_FromStringAndSize(NULL, first + second)
     cdef char* to = PyBytes_AS_STRING(result)
-    _copy(to, memory + at, first)
-    _copy(to + first, memory, second)
+    _copy_away(to, memory + at, first)
+    _copy_away(to + first, memory, second)
     return result
 
 
@@ -292,7 +317,7 @@ cdef int copy_into(char* memory, size_t at, size_t count, object room, size_t st
     try:
         if start > <size_t>own.len or count > own.len - start:
             raise ValueError("a copy beyond the end of a buffer")
-        _copy(<char*>own.buf + start, memory + at, count)
+        _copy_away(<char*>own.buf + start, memory + at, count)
     finally:
         PyBuffer_Release(&own)
     return 0
@@ -317,7 +342,7 @@ cdef class Store:
                 raise ValueError("a piece beyond the end")
             if position + own.len > self.room:
                 self._grow(position + own.len)
-            _copy(PyBytes_AS_STRING(self.content) + position, <const char*>own.buf, own.len)
+            _copy_away(PyBytes_AS_STRING(self.content) + position, <const char*>own.buf, own.len)
         finally:
             PyBuffer_Release(&own)
 
